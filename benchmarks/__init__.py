@@ -1,0 +1,1 @@
+"""Speed, memory and studies: every figure in the docs comes from a command in this folder."""

@@ -1,0 +1,187 @@
+"""The DAR study: every CNN method on one dataset over several seeds, with CEP, as records and as a table.
+
+    python -m benchmarks.dar_study run critters --seeds 0 1 2
+    python -m benchmarks.dar_study table critters
+
+Each finished (seed, method) is one line in ``benchmarks/results/DATA.jsonl``; a second call goes on where the
+first stopped. Fitted models stay in ``runs/`` (not committed). All epochs are chosen by minority accuracy on
+validation, as in the paper; DFR's strength by worst-group accuracy on validation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import foveate as fv
+from foveate.data.dataset import Benchmark
+from foveate.measure import half_mask
+
+HERE = Path(__file__).parent
+SMALL = {"width": 24, "layers": [1, 1, 1], "stem_stride": 2}
+
+DATA: dict[str, dict[str, Any]] = {
+    "dominoes": {"load": lambda seed: fv.data.dominoes(seed=seed), "core": half_mask(64, 32), "epochs": 5},
+    "critters": {
+        "load": lambda seed: fv.data.critters(seed=seed, classes=4, train=4000, target=480, val=480),
+        "epochs": 12,
+    },
+    "cmnist": {"load": lambda seed: fv.data.cmnist(seed=seed), "epochs": 3},
+    "critters-colour": {
+        "load": lambda seed: fv.data.critters(
+            seed=seed, classes=4, train=4000, target=480, val=480, strength=None, colour_strength=0.95
+        ),
+        "epochs": 12,
+    },
+}  # fmt: skip
+
+TRAINED = {
+    "ERM": (fv.ERM, {}),
+    "CVaRDRO": (fv.CVaRDRO, {"alpha": 0.2}),
+    "SpectralDecoupling": (fv.SpectralDecoupling, {"penalty": 0.01}),
+    "JTT": (fv.JTT, {"first_epochs": 1, "upweight": 20}),
+    "CnC": (fv.CnC, {"first_epochs": 1, "samples": 32}),
+    "Subsample": (fv.Subsample, {}),
+    "Reweight": (fv.Reweight, {"by": "sampler"}),
+    "GroupDRO": (fv.GroupDRO, {}),
+}
+POST_HOC = {
+    "DFR": (fv.DFR, {}),
+    "DFR gradient": (fv.DFR, {"variant": "gradient", "l1": 1e-3}),
+    "DFR conv": (fv.DFR, {"variant": "conv", "epochs": 20, "lr": 1e-3}),
+    "DFR two-layer": (fv.DFR, {"variant": "two-layer", "weight_decay": 1e-2, "epochs": 60, "lr": 1e-3}),
+    "Jetley": (fv.DAR, {"pool": "jetley"}),
+    "DAR": (fv.DAR, {}),
+    "DAR on spurious": (fv.DAR, {"learn": "attribute"}),
+    "DAR 1 query": (fv.DAR, {"queries": 1}),
+    "DAR 1 head": (fv.DAR, {"heads": 1}),
+    "DAR 1 layer": (fv.DAR, {"depth": 1}),
+    "DAR positional": (fv.DAR, {"positional": True}),
+}
+METHODS = ["base", *TRAINED, *POST_HOC]
+
+
+def commit() -> str:
+    """The commit the records were made with."""
+    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE)
+    return done.stdout.strip() or "unknown"
+
+
+def fit(data: str, method: str, seed: int, bench: Benchmark, runs: Path) -> fv.systems.System:
+    """The fitted system, from ``runs`` when it is there."""
+    folder = runs / data / str(seed) / method.replace(" ", "-")
+    if (folder / "system.json").exists():
+        return fv.load(folder)
+    if method == "base" or method in TRAINED:
+        kind, options = (fv.ERM, {}) if method == "base" else TRAINED[method]
+        epochs = DATA[data]["epochs"]
+        if method == "Subsample":  # as many steps as the others take
+            smallest = int((bench.train + bench.target).group_counts.min())
+            epochs = round(epochs * len(bench.train) / (smallest * bench.train.num_groups))
+        system = kind(
+            "micro_resnet", model_args=SMALL, epochs=epochs, lr=3e-3, batch_size=128, weight_decay=1e-4, seed=seed,
+            select="minority", progress=False, **options,
+        )  # fmt: skip
+        system.fit(bench.train, None if method == "base" else bench.target, bench.val)
+    else:
+        base = fit(data, "base", seed, bench, runs)
+        kind, options = POST_HOC[method]
+        system = kind(base, seed=seed, select="minority", progress=False, **options).fit(bench.target, val=bench.val)
+    system.save(folder)
+    return system
+
+
+def record(data: str, method: str, seed: int, bench: Benchmark, runs: Path) -> dict[str, Any]:
+    """Fit, evaluate on test, and measure entanglement."""
+    began = time.perf_counter()
+    system = fit(data, method, seed, bench, runs)
+    seconds = time.perf_counter() - began
+    row: dict[str, Any] = {
+        "data": data,
+        "method": method,
+        "seed": seed,
+        "seconds": round(seconds, 1),
+        "commit": commit(),
+    }
+    if system.class_names_ == bench.test.class_names:
+        report = fv.evaluate(system, bench.test)
+        names = ("average", "majority", "minority", "worst_group", "worst_class", "adjusted_average")
+        row |= {n: round(float(getattr(report, n)), 4) for n in names}
+    found = fv.entanglement(system, bench.test, core=DATA[data].get("core"), images=500, seed=seed)
+    row |= {f"cep_{k}" if k not in ("cap", "cgp") else k: round(v, 4) for k, v in found.to_dict().items()}
+    row |= {
+        "supervision": system.supervision(),
+        "settings": {k: v for k, v in system.get_params().items() if k != "base"},
+    }
+    return row
+
+
+def extend(data: str, seeds: list[int], methods: list[str], out: Path, runs: Path) -> None:
+    """Append a record for every (seed, method) that is not there yet."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    done = {(r["seed"], r["method"]) for r in read(out)}
+    for seed in seeds:
+        bench: Benchmark | None = None
+        for method in methods:
+            if (seed, method) in done:
+                continue
+            bench = bench or DATA[data]["load"](seed)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                row = record(data, method, seed, bench, runs)
+            with open(out, "a", encoding="utf-8") as file:
+                file.write(json.dumps(row, default=str) + "\n")
+            shown = {
+                k: row[k]
+                for k in ("seed", "method", "average", "majority", "minority", "cep_output", "seconds")
+                if k in row
+            }
+            print(json.dumps(shown), flush=True)
+
+
+def read(out: Path) -> list[dict[str, Any]]:
+    """The records so far."""
+    return [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()] if out.exists() else []
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Markdown: mean ± standard deviation over seeds, in percent."""
+    columns = ["average", "majority", "minority", "worst_group", "cep_feature", "cep_output", "cgp"]
+    lines = ["| method | " + " | ".join(columns) + " | seeds |", "|---" * (len(columns) + 2) + "|"]
+    for method in [m for m in METHODS if any(r["method"] == m for r in rows)]:
+        mine = [r for r in rows if r["method"] == method]
+        cells = []
+        for column in columns:
+            values = [100 * r[column] for r in mine if column in r]
+            cells.append(f"{np.mean(values):.1f} ± {np.std(values):.1f}" if values else "–")
+        name = "ERM, train only (base)" if method == "base" else method
+        lines.append(f"| {name} | " + " | ".join(cells) + f" | {len(mine)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["run", "table"])
+    parser.add_argument("data", choices=sorted(DATA))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
+    parser.add_argument("--runs", type=Path, default=Path("runs"))
+    chosen = parser.parse_args()
+    out = HERE / "results" / f"{chosen.data}.jsonl"
+    if chosen.what == "table":
+        print(table(read(out)))
+        return
+    torch.manual_seed(0)
+    extend(chosen.data, chosen.seeds, chosen.methods, out, chosen.runs)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,5 @@
+"""The command line: ``foveate demo | data | fit | eval | predict | look | audit | assets``."""
+
+from foveate.cli.main import app, main
+
+__all__ = ["app", "main"]

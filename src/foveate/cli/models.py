@@ -1,0 +1,188 @@
+"""``foveate fit | eval | predict | look | audit``."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from pathlib import Path
+
+import typer
+
+from foveate.cli.inputs import comparison_table, console, group_table, open_data, settings_of
+from foveate.errors import DataError
+from foveate.files import atomic_file
+
+_DATA = typer.Argument(help="A CSV file, a folder, or a dataset name with options: critters:strength=0.9.")
+_ROOT = typer.Option(None, help="Folder with a named dataset's files.")
+_ON_BAD = typer.Option("raise", help="What an unreadable image does: raise or skip.")
+
+
+def fit(
+    data: str = _DATA,
+    out: Path = typer.Option(..., "--out", "-o", help="Folder to save the model in."),
+    system: str = typer.Option("ERM", help="Which system; see `foveate systems`."),
+    backbone: str | None = typer.Option(None, help="A timm model name."),
+    epochs: int | None = typer.Option(None),
+    lr: float | None = typer.Option(None),
+    batch_size: int | None = typer.Option(None),
+    seed: int | None = typer.Option(None),
+    select: str | None = typer.Option(None, help="Metric on val that chooses the epoch."),
+    base: Path | None = typer.Option(None, help="A saved model to start from (DFR, DAR)."),
+    settings: list[str] | None = typer.Option(None, "--set", help="Any further setting as name=value."),
+    root: Path | None = _ROOT,
+    on_bad: str = _ON_BAD,
+) -> None:
+    """Train a system on a dataset's train (and target) images, choose the epoch on val, and save it."""
+    from foveate.systems import get_system, load
+
+    kind = get_system(system)
+    given = {
+        "epochs": epochs,
+        "lr": lr,
+        "batch_size": batch_size,
+        "seed": seed,
+        "select": select,
+        "backbone": backbone,
+    }
+    chosen = {k: v for k, v in given.items() if v is not None} | settings_of(settings) | {"on_bad": on_bad}
+    if base is not None:
+        chosen["base"] = load(base)
+    try:
+        model = kind(**chosen)
+    except TypeError as error:
+        raise DataError(f"{system} does not take these settings: {error}.") from error
+    benchmark = open_data(data, root)
+    val = benchmark.get("val")
+    if base is not None:  # systems on a fitted base adapt on the small balanced set
+        model.fit(benchmark.target, val=val)
+    else:
+        model.fit(benchmark.train, target=benchmark.get("target") if _joins(kind) else None, val=val)
+    model.save(out)
+    typer.echo(f"saved {type(model).__name__} to {out} ({model.supervision()})")
+    if val is not None:
+        from foveate.systems import evaluate as run_evaluate
+
+        group_table(run_evaluate(model, val, on_bad=on_bad), "validation")
+
+
+def _joins(kind: type) -> bool:
+    """Whether a system trains on train and target together (all that are not post-hoc)."""
+    return not getattr(kind, "post_hoc", False)
+
+
+def evaluate(
+    models: list[Path] = typer.Argument(help="Saved models."),
+    data: str = typer.Option(..., "--data", "-d", help=str(_DATA.help)),
+    split: str = typer.Option("test", help="train, target, val or test."),
+    as_json: bool = typer.Option(False, "--json", help="Print the figures for programs."),
+    metric: str | None = typer.Option(None, help="Print this figure alone; it fails when it cannot be had."),
+    root: Path | None = _ROOT,
+    on_bad: str = _ON_BAD,
+) -> None:
+    """Accuracy as a whole, by group, and of the worst group."""
+    from foveate.systems import evaluate as run_evaluate
+    from foveate.systems import load
+
+    dataset = open_data(data, root)[split]
+    loaded = {path.name: load(path) for path in models}
+    reports = {name: run_evaluate(model, dataset, on_bad=on_bad) for name, model in loaded.items()}
+    if metric is not None:
+        for name, report in reports.items():
+            typer.echo(f"{name} {metric} {100 * report.value(metric):.1f}")
+        return
+    if as_json:
+        typer.echo(json.dumps({name: report.to_dict() for name, report in reports.items()}, indent=2))
+        return
+    for name, report in reports.items():
+        group_table(report, f"{name} on {split}")
+    if len(reports) > 1:
+        console.print(comparison_table(reports, {n: m.supervision() for n, m in loaded.items()}))
+
+
+def predict(
+    model: Path = typer.Argument(help="A saved model."),
+    data: str = _DATA,
+    split: str = typer.Option("test", help="train, target, val or test."),
+    out: Path | None = typer.Option(None, "--out", "-o", help="CSV file to write; without it, the screen."),
+    root: Path | None = _ROOT,
+    on_bad: str = _ON_BAD,
+) -> None:
+    """Predicted class and probability of every image, as CSV."""
+    from foveate.systems import load
+    from foveate.systems.system import aligned
+
+    system = load(model)
+    dataset = aligned(system, open_data(data, root)[split])
+    chances = system.predict_proba(dataset, on_bad=on_bad)
+    rows: list[list[str]] = [["image", "label", "prediction", "probability"]]
+    for i, row in enumerate(chances):
+        best = int(row.argmax())
+        told = ["unreadable", ""] if row[best] != row[best] else [system.class_names_[best], f"{row[best]:.4f}"]
+        rows.append([dataset.where(i), dataset.class_names[dataset.labels[i]], *told])
+    if out is None:
+        csv.writer(sys.stdout).writerows(rows)
+        return
+    with atomic_file(out) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(rows)
+    typer.echo(f"wrote {out}")
+
+
+def look(
+    model: Path = typer.Argument(help="A saved model."),
+    images: list[Path] = typer.Argument(help="Image files."),
+    out: Path = typer.Option(Path("look.png"), "--out", "-o", help="Picture to write."),
+) -> None:
+    """Draw where a model looks on some images."""
+    import numpy as np
+    import torch
+    from PIL import Image
+
+    from foveate.data.images import decode
+    from foveate.systems import load
+
+    system = load(model)
+    pictures = [torch.from_numpy(decode(p).transpose(2, 0, 1).copy()) for p in images]
+    prepared = torch.stack([system.preprocess_.prepare(p) for p in pictures])
+    drawn = system.look(prepared).draw(prepared)
+    top = np.concatenate(list(prepared.permute(0, 2, 3, 1).numpy()), axis=1)
+    sheet = Image.fromarray(np.concatenate([top, np.concatenate(list(drawn), axis=1)], axis=0))
+    scale = max(1, 224 // prepared.shape[-2])
+    with atomic_file(out) as temporary:
+        sheet.resize((sheet.width * scale, sheet.height * scale), Image.Resampling.NEAREST).save(temporary)
+    names = [system.class_names_[c] for c in system.predict(prepared)]
+    typer.echo(f"wrote {out}: " + ", ".join(f"{p.name} → {n}" for p, n in zip(images, names, strict=True)))
+
+
+def audit(
+    models: list[Path] = typer.Argument(help="Saved models, compared side by side."),
+    data: str = typer.Option(..., "--data", "-d", help=str(_DATA.help)),
+    split: str = typer.Option("test", help="train, target, val or test."),
+    out: Path = typer.Option(Path("audit.html"), "--out", "-o", help="The report: one HTML file."),
+    as_json: bool = typer.Option(False, "--json", help="Print the findings for programs."),
+    root: Path | None = _ROOT,
+) -> None:
+    """Does the model lean on a shortcut? Writes one HTML file that opens anywhere."""
+    from foveate.report import audit as run_audit
+    from foveate.systems import load
+
+    dataset = open_data(data, root)[split]
+    result = run_audit({path.name: load(path) for path in models}, dataset)
+    result.save(out)
+    if as_json:
+        typer.echo(json.dumps(result.to_dict(), indent=2, ensure_ascii=False))
+    else:
+        typer.echo(f"{result.verdict}\nreport: {out}")
+
+
+def systems() -> None:
+    """Systems by name, and what labels each needs."""
+    from rich.table import Table
+
+    from foveate.systems import get_system, list_systems
+
+    table = Table("system", "labels it needs", "what it is")
+    for name in list_systems():
+        kind = get_system(name)
+        table.add_row(name, str(kind.needs), (kind.__doc__ or "").strip().splitlines()[0])
+    console.print(table)

@@ -1,0 +1,16 @@
+"""The training engine: one loop on Lightning Fabric for every system."""
+
+from foveate.engine.feed import Feed, ImageFeed, TensorFeed
+from foveate.engine.loop import History, Objective, cross_entropy, parameter_groups, train
+from foveate.engine.plan import Drawn, Fixed, Plan, Shuffled
+from foveate.engine.progress import Progress
+from foveate.engine.schedule import rate_factor
+from foveate.engine.seeds import derived_seed, seed_everything
+from foveate.engine.selection import METRICS, Selection, check_metric, predict_feed
+from foveate.engine.settings import TrainSettings
+
+__all__ = [
+    "METRICS", "Drawn", "Feed", "Fixed", "History", "ImageFeed", "Objective", "Plan", "Progress", "Selection",
+    "Shuffled", "TensorFeed", "TrainSettings", "check_metric", "cross_entropy", "derived_seed", "parameter_groups",
+    "predict_feed", "rate_factor", "seed_everything", "train",
+]  # fmt: skip

@@ -1,0 +1,284 @@
+"""The training loop: Lightning Fabric underneath, one function on top."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from foveate.data.loading import Batch
+from foveate.engine.checkpoint import load_checkpoint, save_checkpoint
+from foveate.engine.feed import Feed, Indices
+from foveate.engine.plan import Plan, Shuffled
+from foveate.engine.progress import Progress
+from foveate.engine.schedule import rate_factor
+from foveate.engine.seeds import random_state, restore_random_state
+from foveate.engine.selection import Selection
+from foveate.engine.settings import TrainSettings
+from foveate.errors import TrainingStopped
+
+log = logging.getLogger("foveate")
+
+Objective = Callable[[nn.Module, Batch], Tensor]
+"""``objective(model, batch) -> scalar loss``. An ``nn.Module`` may keep state; it is checkpointed."""
+
+
+def cross_entropy(model: nn.Module, batch: Batch) -> Tensor:
+    """Mean cross-entropy of a batch: what ERM minimises."""
+    return F.cross_entropy(model(batch.inputs), batch.labels)
+
+
+@dataclass
+class History:
+    """What happened: one row an epoch, the selected epoch, and how it was selected."""
+
+    epochs: list[dict[str, float]] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    best_epoch: int | None = None
+    best_score: float | None = None
+    selection: dict[str, Any] | None = None
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "epochs": self.epochs, "best_epoch": self.best_epoch, "best_score": self.best_score,
+            "selection": self.selection, "seconds": round(self.seconds, 2),
+        }  # fmt: skip
+
+
+def parameter_groups(model: nn.Module, weight_decay: float, lr_scale: float = 1.0) -> list[dict[str, Any]]:
+    """Trainable parameters in two groups: matrices with weight decay, biases and norms without."""
+    matrices = [p for p in model.parameters() if p.requires_grad and p.ndim > 1]
+    vectors = [p for p in model.parameters() if p.requires_grad and p.ndim <= 1]
+    groups = [
+        {"params": matrices, "weight_decay": weight_decay, "lr_scale": lr_scale},
+        {"params": vectors, "weight_decay": 0.0, "lr_scale": lr_scale},
+    ]
+    return [g for g in groups if g["params"]]
+
+
+def _optimizer(settings: TrainSettings, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+    if not groups:
+        raise TrainingStopped("there is nothing to train: every parameter of the model is frozen.")
+    if settings.optimizer == "sgd":
+        return torch.optim.SGD(groups, lr=settings.lr, momentum=settings.momentum)
+    kind = torch.optim.AdamW if settings.optimizer == "adamw" else torch.optim.Adam
+    return kind(groups, lr=settings.lr)
+
+
+def train(
+    model: nn.Module,
+    feed: Feed,
+    settings: TrainSettings,
+    *,
+    objective: Objective = cross_entropy,
+    plan: Plan | None = None,
+    select: Selection | None = None,
+    groups: list[dict[str, Any]] | None = None,
+    on_epoch: Callable[[int, nn.Module], None] | None = None,
+    title: str = "training",
+) -> History:
+    """Train ``model`` in place and leave it with the selected weights.
+
+    Modules that are frozen (no parameter requires a gradient) are kept in evaluation mode, so that the
+    BatchNorm statistics of a frozen backbone do not move.
+
+    Args:
+        model: maps ``batch.inputs`` to logits. Methods named in its ``forward_methods`` may be called by the
+            objective too.
+        feed: training data.
+        settings: how to train.
+        objective: the loss of a batch.
+        plan: which items make up each batch; by default every item once an epoch, shuffled.
+        select: keep the best epoch by this; without it the last epoch stays.
+        groups: parameter groups with an optional ``lr_scale`` each; by default all trainable parameters.
+        on_epoch: called after every epoch with its number and the model.
+        title: what the progress bar says.
+    """
+    from lightning_fabric import Fabric
+
+    fabric = Fabric(
+        accelerator=settings.accelerator, devices=settings.devices, strategy=settings.strategy,
+        precision=settings.precision,  # type: ignore[arg-type]
+    )  # fmt: skip
+    fabric.launch()
+    plan = plan or Shuffled(len(feed.dataset), settings.seed)
+    optimizer = _optimizer(settings, groups or parameter_groups(model, settings.weight_decay))
+    wrapped, optimizer = fabric.setup(model, optimizer)
+    for method in getattr(model, "forward_methods", ()):
+        wrapped.mark_forward_method(method)
+    if isinstance(objective, nn.Module):
+        objective.to(fabric.device)
+    run = _Run(fabric, model, wrapped, optimizer, objective, plan, feed, settings, select)
+    run.resume()
+    run.go(title, on_epoch)
+    model.cpu()
+    return run.history
+
+
+class _Run:
+    """The state of one call of :func:`train`."""
+
+    def __init__(
+        self, fabric: Any, model: nn.Module, wrapped: nn.Module, optimizer: torch.optim.Optimizer,
+        objective: Objective, plan: Plan, feed: Feed, settings: TrainSettings, select: Selection | None,
+    ):  # fmt: skip
+        self.fabric, self.model, self.wrapped, self.optimizer = fabric, model, wrapped, optimizer
+        self.objective, self.plan, self.feed, self.settings, self.select = (
+            objective,
+            plan,
+            feed,
+            settings,
+            select,
+        )
+        self.history = History(selection=None if select is None else select.describe())
+        self.best: dict[str, Tensor] | None = None
+        self.epoch = 0
+        self.steps = [len(self._batches(e)) for e in range(settings.epochs)]
+
+    # -- resuming -------------------------------------------------------------------------
+
+    def _identity(self) -> dict[str, Any]:
+        """What must agree for a checkpoint to belong to this run."""
+        keep = self.settings.model_dump(exclude={"checkpoint", "checkpoint_every", "progress", "devices", "strategy"})
+        shapes = {k: list(v.shape) for k, v in self.model.state_dict().items()}
+        return {"settings": keep, "shapes": shapes, "data": self.feed.dataset.fingerprint}
+
+    def resume(self) -> None:
+        if self.settings.checkpoint is None or not Path(self.settings.checkpoint).exists():
+            return
+        state = load_checkpoint(self.settings.checkpoint, self._identity())
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if isinstance(self.objective, nn.Module):
+            self.objective.load_state_dict(state["objective"])
+        self.best = state["best"]
+        self.epoch = state["epoch"]
+        self.history = History(**state["history"])
+        restore_random_state(state["random"])
+        log.info("resumed %s at epoch %d", self.settings.checkpoint, self.epoch)
+
+    def _save(self) -> None:
+        if self.settings.checkpoint is None or not self.fabric.is_global_zero:
+            return
+        history = self.history
+        save_checkpoint(
+            self.settings.checkpoint,
+            {
+                "identity": self._identity(),
+                "model": self.model.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "objective": self.objective.state_dict() if isinstance(self.objective, nn.Module) else {},
+                "best": self.best,
+                "epoch": self.epoch,
+                "history": {**history.to_dict(), "losses": history.losses, "seconds": history.seconds},
+                "random": random_state(),
+            },
+        )
+
+    # -- one epoch ------------------------------------------------------------------------
+
+    def _batches(self, epoch: int) -> Sequence[Indices]:
+        size = self.settings.batch_size * self.fabric.world_size
+        batches = list(self.plan.batches(epoch, size))
+        if self.settings.drop_last and len(batches) > 1 and len(batches[-1]) < size:
+            batches = batches[:-1]
+        return batches
+
+    def _mine(self, batches: Sequence[Indices]) -> tuple[list[Indices], list[float]]:
+        """This process's share of every batch, and what its mean loss counts in the mean over processes."""
+        rank, world = self.fabric.global_rank, self.fabric.world_size
+        if world == 1:
+            return list(batches), [1.0] * len(batches)
+        shares, weights = [], []
+        for batch in batches:
+            share = batch[rank::world]
+            weights.append(len(share) * world / len(batch))
+            shares.append(share if len(share) else batch[:1])  # every process must take part in every step
+        return shares, weights
+
+    def _set_rate(self, step: int) -> float:
+        factor = rate_factor(self.settings.schedule, step, sum(self.steps), self.settings.warmup)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.settings.lr * group.get("lr_scale", 1.0) * factor
+        return self.settings.lr * factor
+
+    def _train_epoch(self, bar: Progress) -> float:
+        _training_mode(self.wrapped)
+        batches, weights = self._mine(self._batches(self.epoch))
+        before = sum(self.steps[: self.epoch])
+        total, seen = 0.0, 0
+        for number, batch in enumerate(self.feed(batches, self.epoch)):
+            rate = self._set_rate(before + number)
+            batch = batch.to(self.fabric.device)
+            loss = self.objective(self.wrapped, batch) * weights[number]
+            value = float(self.fabric.all_reduce(loss.detach(), reduce_op="mean"))
+            if not math.isfinite(value):
+                raise TrainingStopped(
+                    f"the loss is {value} at epoch {self.epoch + 1}, step {number + 1} of {len(batches)} "
+                    f"(learning rate {rate:.2g}, first image {self.feed.dataset.where(int(batch.indices[0]))}). "
+                    "Lower the learning rate, set a gradient clip, or look at the images of that batch."
+                )
+            self.optimizer.zero_grad()
+            self.fabric.backward(loss)
+            if self.settings.clip is not None:
+                self.fabric.clip_gradients(self.wrapped, self.optimizer, max_norm=self.settings.clip)
+            self.optimizer.step()
+            self.history.losses.append(value)
+            total += value * len(batch)
+            seen += len(batch)
+            bar.advance(len(batch) * self.fabric.world_size, value)
+        return total / max(seen, 1)
+
+    def go(self, title: str, on_epoch: Callable[[int, nn.Module], None] | None) -> None:
+        settings, select = self.settings, self.select
+        items = sum(len(b) for b in self._batches(self.epoch)) if settings.epochs > self.epoch else 0
+        shown = settings.progress and self.fabric.is_global_zero
+        with Progress(title, items * (settings.epochs - self.epoch), shown) as bar:
+            while self.epoch < settings.epochs and not self._patience_over():
+                start = time.perf_counter()
+                row: dict[str, float] = {"epoch": self.epoch + 1, "loss": self._train_epoch(bar)}
+                if select is not None:
+                    scores = select.score(self.model, self.fabric.device, max(settings.batch_size, 128))
+                    row.update({f"val_{k}": v for k, v in scores.items()})
+                    if select.better(scores[select.metric], self.history.best_score):
+                        self.history.best_score = scores[select.metric]
+                        self.history.best_epoch = self.epoch + 1
+                        self.best = {k: v.detach().cpu().clone() for k, v in self.model.state_dict().items()}
+                    bar.note(f"{select.metric} {scores[select.metric]:.3f}")
+                self.history.seconds += time.perf_counter() - start
+                self.history.epochs.append(row)
+                log.info("%s %s", title, _readable(row))
+                self.epoch += 1
+                if on_epoch is not None:
+                    on_epoch(self.epoch, self.model)
+                if self.epoch % settings.checkpoint_every == 0 or self.epoch == settings.epochs:
+                    self._save()
+        if self.best is not None:
+            self.model.load_state_dict(self.best)
+        self.model.eval()
+
+    def _patience_over(self) -> bool:
+        patience, best = self.settings.patience, self.history.best_epoch
+        return patience is not None and best is not None and self.epoch - best >= patience
+
+
+def _training_mode(model: nn.Module) -> None:
+    """Training mode for what is trained; evaluation mode for what is frozen."""
+    model.train()
+    for module in model.modules():
+        parameters = list(module.parameters())
+        if parameters and not any(p.requires_grad for p in parameters):
+            module.eval()
+
+
+def _readable(row: Mapping[str, float]) -> str:
+    return "  ".join(f"{k} {v:.4g}" for k, v in row.items())

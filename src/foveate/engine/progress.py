@@ -1,0 +1,51 @@
+"""A progress bar with throughput and time left; silent when the output is not a terminal."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
+
+
+class Progress:
+    """``with Progress("training", total=1000) as bar: bar.advance(32, loss)``."""
+
+    def __init__(self, title: str, total: int, shown: bool = True):
+        self.title, self.total = title, total
+        self.done, self.start, self.extra = 0, time.perf_counter(), ""
+        self._bar: RichProgress | None = None
+        if shown and sys.stderr.isatty():
+            self._bar = RichProgress(
+                TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"),
+                TextColumn("{task.fields[rate]}"), TimeRemainingColumn(), TextColumn("{task.fields[note]}"),
+                console=Console(stderr=True), transient=True,
+            )  # fmt: skip
+
+    def __enter__(self) -> Progress:
+        self.start = time.perf_counter()
+        if self._bar is not None:
+            self._bar.start()
+            self._task = self._bar.add_task(self.title, total=self.total, rate="", note="")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def advance(self, items: int, loss: float | None = None) -> None:
+        """``items`` more are done."""
+        self.done += items
+        if self._bar is not None:
+            rate = self.done / max(time.perf_counter() - self.start, 1e-9)
+            note = self.extra if loss is None else f"loss {loss:.3f} {self.extra}"
+            self._bar.update(self._task, advance=items, rate=f"{rate:,.0f}/s", note=note)
+
+    def note(self, text: str) -> None:
+        """Say ``text`` at the end of the bar."""
+        self.extra = text

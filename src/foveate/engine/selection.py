@@ -1,0 +1,104 @@
+"""Model selection on a named metric, with a record of whether it used group labels."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import nn
+
+from foveate.engine.feed import Feed
+from foveate.errors import FoveateError, suggest
+from foveate.measure import METRICS as REPORTED
+from foveate.measure import USES_GROUPS, SmallGroupWarning, group_report
+
+METRICS = ("loss", *REPORTED)
+
+
+@dataclass
+class Selection:
+    """Keep the epoch with the best ``metric`` on ``feed``.
+
+    Args:
+        metric: ``loss`` (lower is better), or a name of :class:`~foveate.measure.GroupReport`
+            (higher is better): ``average``, ``worst_class``, ``worst_group``, ``minority`` …
+        feed: the validation images or features.
+        train_counts: training images per group, for the metrics that need them.
+    """
+
+    metric: str
+    feed: Feed
+    train_counts: NDArray[np.int64] | None = None
+
+    def __post_init__(self) -> None:
+        check_metric(self.metric)
+        if self.uses_groups:
+            self.feed.dataset.require_groups(f"selecting on '{self.metric}'")
+
+    @property
+    def uses_groups(self) -> bool:
+        """Whether group labels of the validation set take part in the choice."""
+        return self.metric in USES_GROUPS
+
+    def describe(self) -> dict[str, Any]:
+        return {"metric": self.metric, "on": self.feed.dataset.name, "uses_groups": self.uses_groups}
+
+    def better(self, new: float, old: float | None) -> bool:
+        if old is None:
+            return True
+        return new < old if self.metric == "loss" else new > old
+
+    def score(self, model: nn.Module, device: torch.device, batch_size: int) -> dict[str, float]:
+        """Every metric that can be had on the validation data; ``score[self.metric]`` decides."""
+        logits, positions = predict_feed(model, self.feed, device, batch_size)
+        ds = self.feed.dataset
+        labels = ds.labels[positions]
+        loss = float(F.cross_entropy(torch.from_numpy(logits), torch.from_numpy(labels)))
+        with warnings.catch_warnings():  # a warning every epoch helps nobody; the final report gives it
+            warnings.simplefilter("ignore", SmallGroupWarning)
+            report = group_report(
+                logits.argmax(1), labels, None if ds.attributes is None else ds.attributes[positions],
+                self.train_counts, class_names=ds.class_names, attribute_names=ds.attribute_names,
+            )  # fmt: skip
+        scores = {"loss": loss}
+        for name in METRICS[1:]:
+            value = getattr(report, name)
+            if value is not None:
+                scores[name] = float(value)
+        if self.metric not in scores:
+            raise FoveateError(
+                f"cannot select on '{self.metric}': it needs to know which training groups are majority and minority, "
+                "and the training set has no attributes or is balanced. Select on 'worst_group' or 'average'."
+            )
+        return scores
+
+
+def check_metric(metric: str) -> None:
+    """Raise with a suggestion unless ``metric`` names a selection metric."""
+    if metric not in METRICS:
+        raise FoveateError(f"unknown metric '{metric}'.{suggest(metric, METRICS)} Known: {', '.join(METRICS)}.")
+
+
+@torch.no_grad()
+def predict_feed(
+    model: nn.Module, feed: Feed, device: torch.device | str, batch_size: int = 128
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Logits ``[n, C]`` of every readable item of ``feed`` in order, and their positions ``[n]``.
+
+    The model's training flag is put back afterwards.
+    """
+    training = model.training
+    model.eval()
+    logits, positions = [], []
+    for batch in feed.evaluate(batch_size):
+        logits.append(model(batch.inputs.to(device)).float().cpu().numpy())
+        positions.append(batch.indices.numpy())
+    model.train(training)
+    if not logits:
+        raise FoveateError(f"{feed.dataset.name}: nothing to predict; none of its images can be read.")
+    return np.concatenate(logits), np.concatenate(positions)

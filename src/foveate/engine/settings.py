@@ -1,0 +1,73 @@
+"""How a network is trained: plain validated numbers, saved with every model."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from foveate.errors import FoveateError, suggest
+
+
+class TrainSettings(BaseModel):
+    """Settings of one training run.
+
+    Attributes:
+        epochs: passes over the training plan.
+        batch_size: images per step and device.
+        lr: peak learning rate.
+        weight_decay: decoupled for adamw, classic L2 otherwise; not applied to biases and norms.
+        optimizer: ``"adam"``, ``"adamw"`` or ``"sgd"``.
+        momentum: for sgd.
+        schedule: ``"constant"``, ``"cosine"`` (to zero) or ``"onecycle"`` (up for 30 %, down to zero).
+        warmup: share of the steps with a linearly rising rate (constant and cosine).
+        clip: largest gradient norm, or None.
+        precision: what Lightning Fabric takes (``"32-true"``, ``"bf16-mixed"``, ``"16-mixed"``).
+        accelerator, devices, strategy: what Lightning Fabric takes; ``devices=2, strategy="ddp"`` works.
+        patience: stop after this many epochs without a better selection metric, or None.
+        drop_last: leave out an incomplete last batch.
+        seed: one seed for weights, order, augmentation and dropout.
+        checkpoint: file for resumable training, or None.
+        checkpoint_every: epochs between checkpoints.
+        progress: show a progress bar when the output is a terminal.
+
+    >>> TrainSettings(epochs=3, lr=0.01).schedule
+    'cosine'
+    """
+
+    model_config = ConfigDict(extra="forbid", validate_assignment=True)
+
+    epochs: int = Field(10, ge=0)
+    batch_size: int = Field(64, ge=1)
+    lr: float = Field(1e-3, gt=0)
+    weight_decay: float = Field(1e-4, ge=0)
+    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
+    momentum: float = Field(0.9, ge=0, lt=1)
+    schedule: Literal["constant", "cosine", "onecycle"] = "cosine"
+    warmup: float = Field(0.0, ge=0, lt=1)
+    clip: float | None = Field(None, gt=0)
+    precision: str = "32-true"
+    accelerator: str = "auto"
+    devices: int | str = 1
+    strategy: str = "auto"
+    patience: int | None = Field(None, ge=1)
+    drop_last: bool = False
+    seed: int = 0
+    checkpoint: str | None = None
+    checkpoint_every: int = Field(1, ge=1)
+    progress: bool = True
+
+    @classmethod
+    def of(cls, **values: Any) -> TrainSettings:
+        """Build settings; a wrong name or value is explained in one sentence."""
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = str(first["loc"][0])
+            if first["type"] == "extra_forbidden":
+                known = list(cls.model_fields)
+                raise FoveateError(
+                    f"unknown training setting '{name}'.{suggest(name, known)} Known: {', '.join(known)}."
+                ) from None
+            raise FoveateError(f"training setting {name}={first['input']!r}: {first['msg']}.") from None

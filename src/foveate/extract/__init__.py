@@ -1,0 +1,23 @@
+"""EXTRACT: backbones and their features."""
+
+from foveate.extract.backbone import (
+    Backbone,
+    BackboneSpec,
+    create_backbone,
+    freeze,
+    list_backbones,
+    load_weights,
+)
+from foveate.extract.masked_vit import MaskedViT
+from foveate.extract.store import FeatureStore
+
+__all__ = [
+    "Backbone",
+    "BackboneSpec",
+    "FeatureStore",
+    "MaskedViT",
+    "create_backbone",
+    "freeze",
+    "list_backbones",
+    "load_weights",
+]

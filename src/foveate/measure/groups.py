@@ -1,0 +1,270 @@
+"""Accuracy by group: average, adjusted average, worst group, worst class, majority and minority.
+
+A group is a label together with an attribute, ``g = label * num_attributes + attribute``.
+
+References: Sagawa et al. 2020, "Distributionally robust neural networks for group shifts" (worst group,
+adjusted average); the DAR paper, arXiv 2605.20732 (pooled majority and minority accuracy);
+arXiv 2506.08915 (the narrower worst-group accuracy of iFAM).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from foveate.errors import DataError, suggest
+from foveate.measure.counts import UNREADABLE, GroupRow, GroupTable, check_lengths, indices
+
+METRICS = (
+    "average", "adjusted_average", "worst_group", "worst_class", "majority", "minority", "ifam_worst_group",
+)  # fmt: skip
+"""Every metric a report knows by name, for instance for model selection."""
+
+USES_GROUPS = frozenset({"adjusted_average", "worst_group", "majority", "minority", "ifam_worst_group"})
+"""The metrics that read group labels: whoever selects by one of them consumes group supervision."""
+
+USES_TRAIN_COUNTS = frozenset({"adjusted_average", "majority", "minority", "ifam_worst_group"})
+"""The metrics that also need the group counts of the training split."""
+
+SMALL_GROUP = 20
+
+
+class SmallGroupWarning(UserWarning):
+    """A group is so small that its accuracy, and any minimum over groups, says little."""
+
+
+@dataclass(frozen=True)
+class GroupReport:
+    """What :func:`group_report` measured. Shares are in [0, 1]; what cannot be known is None."""
+
+    average: float
+    adjusted_average: float | None
+    worst_group: float | None
+    worst_class: float
+    majority: float | None
+    minority: float | None
+    ifam_worst_group: float | None
+    groups: list[GroupRow]
+    classes: list[tuple[str, int, float]]
+    """``(name, n, accuracy)`` of every class that occurs."""
+    n: int
+    """Images counted."""
+    skipped: int = 0
+    """Images left out because they could not be read (prediction -1)."""
+    empty: list[str] = field(default_factory=list)
+    """Names of the groups without a test image."""
+    missing: str | None = None
+    """Why the metrics that are None are None."""
+
+    def value(self, name: str) -> float:
+        """The metric called ``name``; a :class:`DataError` says why when it cannot be had.
+
+        >>> group_report([0, 1], [0, 1], None).value("average")
+        1.0
+        """
+        if name not in METRICS:
+            raise DataError(f"unknown metric '{name}'.{suggest(name, METRICS)} Known: {', '.join(METRICS)}.")
+        value: float | None = getattr(self, name)
+        if value is None:
+            if not self.groups:
+                raise DataError(
+                    f"the metric '{name}' needs groups, but the data have no attributes. Add an 'attribute' "
+                    "column to the CSV (or attribute sub-folders), or choose 'average' or 'worst_class'."
+                )
+            raise DataError(f"the metric '{name}' cannot be computed: {self.missing}")
+        return value
+
+    @property
+    def worst(self) -> GroupRow | None:
+        """The row of the worst group (the larger one when two tie)."""
+        return min(self.groups, key=lambda row: (row.accuracy, -row.n)) if self.groups else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain numbers, strings, lists and dictionaries, ready for JSON."""
+        return {
+            **{name: getattr(self, name) for name in METRICS},
+            "n": self.n,
+            "skipped": self.skipped,
+            "groups": [vars(row).copy() for row in self.groups],
+            "classes": [{"name": name, "n": n, "accuracy": accuracy} for name, n, accuracy in self.classes],
+            "empty_groups": list(self.empty),
+        }
+
+    def table(self, most: int = 30) -> str:
+        """A table for people: the summary, then the ``most`` worst groups.
+
+        >>> labels, attributes = [0, 1, 1, 1] * 20, [0, 0, 1, 1] * 20
+        >>> print(group_report([0, 0, 1, 1] * 20, labels, attributes, [[9, 1], [1, 9]]).table())
+        average            75.0    adjusted average   94.7
+        worst group         0.0    worst class        66.7
+        majority          100.0    minority            0.0
+        group        n   accuracy   95 % interval    train
+        1/0         20        0.0     0.0 …  16.1        1  minority
+        1/1         40      100.0    91.2 … 100.0        9  majority
+        0/0         20      100.0    83.9 … 100.0        9  majority
+        """
+
+        def share(value: float | None, width: int) -> str:
+            return f"{'–' if value is None else f'{100 * value:.1f}':>{width}}"
+
+        pairs = [("average", "adjusted_average"), ("worst_group", "worst_class"), ("majority", "minority")]
+        lines = [
+            "    ".join(f"{name.replace('_', ' '):<17}{share(getattr(self, name), 6)}" for name in pair)
+            for pair in pairs
+        ]
+        if self.groups:
+            width = max(8, *(len(row.name) for row in self.groups))
+            lines.append(f"{'group':<{width}} {'n':>5} {'accuracy':>10}   95 % interval    train")
+            for row in sorted(self.groups, key=lambda row: (row.accuracy, -row.n))[:most]:
+                train = "–" if row.train_count is None else str(row.train_count)
+                lines.append(
+                    f"{row.name:<{width}} {row.n:>5} {share(row.accuracy, 10)}  {share(row.low, 6)} … "
+                    f"{share(row.high, 5)} {train:>8}  {row.kind or ''}".rstrip()
+                )
+            if len(self.groups) > most:
+                lines.append(f"… and {len(self.groups) - most} groups that do better")
+        if self.skipped:
+            lines.append(f"{self.skipped} images could not be read and are not counted")
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.table()
+
+
+def group_report(
+    predictions: ArrayLike,
+    labels: ArrayLike,
+    attributes: ArrayLike | None,
+    train_counts: ArrayLike | None = None,
+    *,
+    class_names: Sequence[str] | None = None,
+    attribute_names: Sequence[str] | None = None,
+) -> GroupReport:
+    """Accuracy as a whole, by class and by group.
+
+    - ``average``: plain accuracy.
+    - ``adjusted_average``: group accuracies weighted by the training counts (Waterbirds' habit), over the
+      groups that have test images.
+    - ``worst_group``: the minimum over *all* non-empty test groups.
+    - ``worst_class``: the minimum over classes.
+    - ``majority``, ``minority``: pooled accuracy (every image counts the same) over the images of majority
+      and of minority groups, as :func:`~foveate.measure.minority_groups` tells them apart; both None when
+      training is balanced.
+    - ``ifam_worst_group``: see :func:`ifam_worst_group`.
+
+    Args:
+        predictions: predicted class per image, ``[N]``; -1 marks an image that could not be read, which is
+            left out and counted in ``skipped``.
+        labels: true class, ``[N]``.
+        attributes: attribute, ``[N]``, or None when unknown: then every group metric is None.
+        train_counts: images per training group, ``[num_classes, num_attributes]`` or flat
+            ``[num_classes * num_attributes]``; without it, what depends on training is None.
+        class_names, attribute_names: names for the rows; default to the indices.
+
+    Warns with :class:`SmallGroupWarning`, once, when groups have fewer than 20 images.
+
+    >>> report = group_report([0, 0, 1, 0] * 25, [0, 0, 1, 1] * 25, [0, 1, 1, 0] * 25, [[90, 10], [10, 90]])
+    >>> report.average, report.worst_group, report.majority, report.minority
+    (0.75, 0.0, 1.0, 0.5)
+    """
+    table = GroupTable.of(predictions, labels, attributes, train_counts, class_names, attribute_names)
+    classes = [
+        (table.class_names[c], int(n), float(right / n))
+        for c, (n, right) in enumerate(zip(table.class_n, table.class_correct, strict=True))
+        if n
+    ]
+    average = float(table.class_correct.sum() / table.class_n.sum())
+    worst_class = min(accuracy for _, _, accuracy in classes)
+    if table.n is None or table.correct is None:
+        return GroupReport(
+            average, None, None, worst_class, None, None, None, [], classes,
+            n=int(table.class_n.sum()), skipped=table.skipped,
+            missing="the data have no attributes, hence no groups.",
+        )  # fmt: skip
+
+    rows, empty = table.rows()
+    small = [row for row in rows if row.n < SMALL_GROUP]
+    if small:
+        named = ", ".join(f"{row.name} ({row.n})" for row in small[:8]) + (", …" if len(small) > 8 else "")
+        warnings.warn(
+            f"{len(small)} of {len(rows)} groups have fewer than {SMALL_GROUP} images: {named}. "
+            "Their accuracies, and the worst group, are very uncertain; look at the intervals.",
+            SmallGroupWarning,
+            stacklevel=2,
+        )
+    adjusted, missing = None, "give train_counts, the number of training images in every group."
+    if table.train is not None:
+        weights = np.where(table.n > 0, table.train, 0)
+        if weights.sum() > 0:
+            adjusted = float((weights * table.accuracy).sum() / weights.sum())
+        missing = "training has no minority groups, or the test split has no images of the kind asked for."
+    return GroupReport(
+        average=average,
+        adjusted_average=adjusted,
+        worst_group=min(row.accuracy for row in rows),
+        worst_class=worst_class,
+        majority=table.pooled("majority"),
+        minority=table.pooled("minority"),
+        ifam_worst_group=table.ifam(),
+        groups=rows,
+        classes=classes,
+        n=int(table.class_n.sum()),
+        skipped=table.skipped,
+        empty=empty,
+        missing=missing,
+    )
+
+
+def ifam_worst_group(
+    predictions: ArrayLike, labels: ArrayLike, attributes: ArrayLike, train_counts: ArrayLike
+) -> float:
+    """Worst-group accuracy as the iFAM paper counts it: the minimum over classes of the accuracy on the
+    images of *training-minority* groups alone.
+
+    Narrower than ``worst_group``, which is the minimum over all groups: on Waterbirds only waterbirds on land
+    and landbirds on water count, on MetaShift only the images with an unseen context. The two are not
+    comparable.
+
+    Reference: arXiv 2506.08915, evaluation protocol.
+
+    >>> ifam_worst_group([0, 1, 1, 1], [0, 0, 1, 1], [0, 1, 0, 1], [[9, 1], [1, 9]])
+    0.0
+    """
+    value = GroupTable.of(predictions, labels, attributes, train_counts, None, None).ifam()
+    if value is None:
+        raise DataError("ifam_worst_group: no image belongs to a group that is a minority in train_counts.")
+    return value
+
+
+def confusion_by_group(
+    predictions: ArrayLike,
+    labels: ArrayLike,
+    attributes: ArrayLike,
+    *,
+    num_classes: int | None = None,
+    num_attributes: int | None = None,
+) -> NDArray[np.int64]:
+    """How often each group was predicted as each class: ``int [num_classes, num_attributes, num_classes]``.
+
+    ``out[y, a, k]`` counts images of class ``y`` with attribute ``a`` predicted as ``k``; ``out[:, a, :]`` is
+    the confusion matrix of attribute ``a``. Unreadable images (prediction -1) are left out.
+
+    >>> confusion_by_group([0, 1, 1], [0, 0, 1], [0, 1, 1])[0]
+    array([[1, 0],
+           [0, 1]])
+    """
+    p, y = indices("predictions", predictions), indices("labels", labels)
+    a = indices("attributes", attributes)
+    check_lengths(p, y, a)
+    read = p != UNREADABLE
+    p, y, a = p[read], y[read], a[read]
+    classes = num_classes or int(max(p.max(initial=0), y.max(initial=0))) + 1
+    values = num_attributes or int(a.max(initial=0)) + 1
+    out = np.zeros((classes, values, classes), dtype=np.int64)
+    np.add.at(out, (y, a, p), 1)
+    return out

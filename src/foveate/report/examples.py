@@ -1,0 +1,137 @@
+"""The most telling images: confident mistakes in the worst groups, as small pictures inside the page."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from foveate.data.dataset import GroupedDataset
+from foveate.errors import UnreadableImage
+from foveate.look.gaze import Gaze
+from foveate.report.gazing import gaze_at, seen_by
+
+PICTURE_SIDE = 208
+"""Longer side of a picture in the report, in pixels."""
+
+
+def data_uri(pixels: NDArray[np.uint8], quality: int = 84) -> str:
+    """``uint8 [H, W, 3]`` as a JPEG inside a ``data:`` address.
+
+    >>> data_uri(np.zeros((4, 4, 3), np.uint8))[:23]
+    'data:image/jpeg;base64,'
+    """
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "JPEG", quality=quality, optimize=True)
+    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+
+
+def thumbnail(pixels: NDArray[np.uint8], side: int = PICTURE_SIDE) -> NDArray[np.uint8]:
+    """The same picture with its longer side at ``side`` pixels; small ones grow, so that maps look smooth."""
+    height, width = pixels.shape[:2]
+    scale = side / max(height, width)
+    size = (max(1, round(width * scale)), max(1, round(height * scale)))
+    return np.asarray(Image.fromarray(pixels).resize(size, Image.Resampling.BICUBIC))
+
+
+def overlay(gaze: Gaze, image: Tensor) -> NDArray[np.uint8]:
+    """The gaze of one image over it, at thumbnail size.
+
+    Crops are in image pixels, so a gaze with crops is drawn at full size and then made small.
+    """
+    import torch
+
+    if gaze.boxes is not None:
+        return thumbnail(gaze.draw(image[None])[0])
+    small = thumbnail(np.ascontiguousarray(image.permute(1, 2, 0).numpy()))
+    return gaze.draw(torch.from_numpy(small.copy()).permute(2, 0, 1)[None])[0]
+
+
+def worst_examples(
+    predictions: NDArray[np.int64],
+    confidence: NDArray[np.float64],
+    labels: NDArray[np.int64],
+    groups: NDArray[np.int64],
+    *,
+    n: int,
+    most_groups: int = 4,
+) -> list[int]:
+    """Positions of up to ``n`` confident mistakes, taken in turn from the groups with the lowest accuracy.
+
+    >>> worst_examples(np.array([1, 1, 0, 1]), np.array([0.6, 0.9, 0.8, 0.7]), np.array([0, 0, 0, 1]),
+    ...                np.array([0, 0, 0, 1]), n=2)
+    [1, 0]
+    """
+    wrong = (predictions >= 0) & (predictions != labels)
+    read = predictions >= 0
+    order = sorted(np.unique(groups[wrong]), key=lambda g: (-wrong[groups == g].sum() / read[groups == g].sum(), g))
+    piles = []
+    for g in order[:most_groups]:
+        mine = np.flatnonzero(wrong & (groups == g))
+        piles.append([int(i) for i in mine[np.argsort(-confidence[mine], kind="stable")]])
+    taken: list[int] = []
+    while any(piles) and len(taken) < n:
+        for pile in piles:
+            if pile and len(taken) < n:
+                taken.append(pile.pop(0))
+    rank = {int(g): position for position, g in enumerate(order)}
+    return sorted(taken, key=lambda i: (rank[int(groups[i])], -confidence[i]))
+
+
+def illustrate(
+    positions: list[int],
+    systems: Mapping[str, Any],
+    dataset: GroupedDataset,
+    probabilities: Mapping[str, NDArray[np.float64]],
+    class_names: list[str],
+) -> list[dict[str, Any]]:
+    """The chosen images with what every system says about them and where it looked.
+
+    Each entry: ``{where, label, attribute, picture, answers}``; an answer is ``{model, prediction, probability,
+    right, kind, overlay}`` with ``overlay`` None when the system has no map.
+    """
+    entries: list[dict[str, Any]] = []
+    images: list[Tensor] = []
+    for i in positions:
+        try:
+            sample = dataset[i]
+        except UnreadableImage:
+            continue
+        images.append(sample.image)
+        attribute = None if sample.attribute is None else (dataset.attribute_names or [])[sample.attribute]
+        entries.append(
+            {
+                "index": i,
+                "where": dataset.where(i),
+                "label": dataset.class_names[sample.label],
+                "attribute": attribute,
+                "picture": data_uri(thumbnail(np.ascontiguousarray(sample.image.permute(1, 2, 0).numpy()))),
+                "answers": [],
+            }
+        )
+    for name, system in systems.items():
+        gazes = gaze_at(system, images) if images else None
+        view = seen_by(system)
+        for j, (entry, image) in enumerate(zip(entries, images, strict=True)):
+            row = probabilities[name][entry["index"]]
+            if np.isnan(row).any():
+                continue
+            k = int(row.argmax())
+            shown = image if view is None else view.prepare(image)
+            entry["answers"].append(
+                {
+                    "model": name,
+                    "prediction": class_names[k],
+                    "probability": float(row[k]),
+                    "right": class_names[k] == entry["label"],
+                    "kind": None if gazes is None else gazes[j].kind,
+                    "overlay": None if gazes is None else data_uri(overlay(gazes[j], shown)),
+                }
+            )
+    return entries

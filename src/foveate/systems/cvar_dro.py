@@ -1,0 +1,47 @@
+"""CVaR-DRO: minimise the mean of the worst losses, without knowing groups."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from foveate.data.dataset import GroupedDataset
+from foveate.data.loading import Batch
+from foveate.decide import cvar
+from foveate.engine import Objective
+from foveate.errors import FoveateError
+from foveate.systems.erm import ERM
+from foveate.systems.system import Needs
+
+
+class CVaRDRO(ERM):
+    """Trains on the worst ``alpha`` share of every batch.
+
+    Args:
+        backbone: as in :class:`~foveate.systems.erm.ERM`.
+        alpha: share of the batch that counts, in (0, 1]; ``alpha * batch_size`` must reach 1.
+        options: all other arguments of :class:`~foveate.systems.erm.ERM`.
+
+    Reference: Levy et al. 2020, "Large-scale methods for distributionally robust optimization".
+    """
+
+    needs: ClassVar[Needs] = Needs(train="labels")
+
+    def __init__(self, backbone: str = "resnet18", *, alpha: float = 0.2, **options: Any):
+        super().__init__(backbone, **options)
+        if not 0 < alpha <= 1 or alpha * self.training.batch_size < 1:
+            raise FoveateError(
+                f"alpha={alpha} with batch_size={self.training.batch_size} leaves less than one image; "
+                "choose alpha in (0, 1] so that alpha * batch_size is at least 1."
+            )
+        self.alpha = alpha
+
+    def _objective(self, train: GroupedDataset) -> Objective:
+        alpha = self.alpha
+
+        def worst_share(model: nn.Module, batch: Batch) -> Tensor:
+            return cvar(F.cross_entropy(model(batch.inputs), batch.labels, reduction="none"), alpha)
+
+        return worst_share

@@ -1,0 +1,177 @@
+"""Empirical risk minimisation: the plain classifier everything else is measured against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from torch import nn
+
+from foveate.data.dataset import GroupedDataset
+from foveate.data.loading import Loader, OnBad
+from foveate.data.preprocess import Preprocess, channel_statistics, image_size
+from foveate.engine import (
+    History,
+    ImageFeed,
+    Objective,
+    Plan,
+    Selection,
+    Shuffled,
+    TrainSettings,
+    check_metric,
+    cross_entropy,
+    seed_everything,
+)
+from foveate.engine import (
+    train as run_training,
+)
+from foveate.errors import DataError
+from foveate.extract import create_backbone
+from foveate.extract.backbone import Backbone, default_preprocess
+from foveate.systems.network import Network, NetworkSystem
+from foveate.systems.system import Needs
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class ERM(NetworkSystem):
+    """A network trained on the mean cross-entropy.
+
+    Args:
+        backbone: a timm model name, CNN or ViT (or ``micro_resnet`` / ``micro_vit`` for small images).
+        image_size: ``(height, width)`` or one number; by default the model's own size when pretrained, the
+            size of the images when they are small and all alike, otherwise 224.
+        small_stem: for small images: keep the resolution in the first layers (CNNs).
+        pretrained: start from timm's weights.
+        weights: start from a local state dict (``.safetensors`` or ``.pth``) instead.
+        augment: mirror and shift training images.
+        select: metric on ``val`` that chooses the epoch: ``average`` (no group labels), ``worst_group``,
+            ``minority``, ``loss`` …; used when ``fit`` gets a ``val``.
+        on_bad: ``"raise"`` or ``"skip"`` unreadable images.
+        workers: processes that decode images.
+        model_args: further arguments for timm.
+        training: any of :class:`~foveate.engine.TrainSettings`: ``epochs``, ``lr``, ``batch_size``, ``seed`` …
+
+    >>> from foveate.data import critters
+    >>> data = critters(train=40, val=16, test=16, target=16, size=32)
+    >>> erm = ERM("micro_resnet", epochs=1, progress=False).fit(data.train, val=data.val)
+    >>> erm.predict(data.test).shape
+    (16,)
+    """
+
+    needs: ClassVar[Needs] = Needs(train="labels")
+
+    def __init__(
+        self,
+        backbone: str = "resnet18",
+        *,
+        image_size: int | tuple[int, int] | None = None,
+        small_stem: bool = False,
+        pretrained: bool = False,
+        weights: str | None = None,
+        augment: bool = True,
+        select: str = "average",
+        on_bad: OnBad = "raise",
+        workers: int = 0,
+        model_args: dict[str, Any] | None = None,
+        **training: Any,
+    ):
+        self.backbone = backbone
+        self.image_size = image_size
+        self.small_stem = small_stem
+        self.pretrained = pretrained
+        self.weights = weights
+        self.augment = augment
+        self.select = select
+        self.on_bad = on_bad
+        self.workers = workers
+        self.model_args = model_args
+        self.training = TrainSettings.of(**training)
+        check_metric(select)
+
+    # -- what a variant of ERM may replace ------------------------------------------------
+
+    def _plan(self, train: GroupedDataset) -> Plan:
+        """Which images make up each batch."""
+        return Shuffled(len(train), self.training.seed)
+
+    def _objective(self, train: GroupedDataset) -> Objective:
+        """The loss of a batch."""
+        return cross_entropy
+
+    def _first(self, train: GroupedDataset) -> None:
+        """What must be known before training, for instance a first model's predictions."""
+
+    def _after_epoch(
+        self, network: Network, objective: Objective, train: GroupedDataset, val: GroupedDataset | None
+    ) -> Callable[[int, nn.Module], None] | None:
+        """Called after every epoch, when given."""
+        return None
+
+    # -- fitting --------------------------------------------------------------------------
+
+    def fit(
+        self, train: GroupedDataset, target: GroupedDataset | None = None, val: GroupedDataset | None = None
+    ) -> Self:
+        """Train on ``train`` (joined with ``target`` when given); ``val`` chooses the epoch."""
+        if target is not None:
+            train = train + target
+        if len(np.unique(train.labels)) < 2:
+            raise DataError(f"{train.name} has images of one class only; a classifier needs at least two.")
+        self._first(train)
+        seed_everything(self.training.seed)
+        self.network_ = self._new_network(train)
+        self._remember(train)
+        self.history_ = self._train(self.network_, train, val)
+        self.selection_ = self.history_.selection
+        return self
+
+    def _new_network(self, train: GroupedDataset) -> Network:
+        size = self._size(train)
+        backbone = create_backbone(
+            self.backbone, image_size=size, small_stem=self.small_stem, pretrained=self.pretrained,
+            checkpoint=self.weights, **(self.model_args or {}),
+        )  # fmt: skip
+        self.preprocess_ = self._preprocess(backbone, train, size)
+        return Network.build(backbone, train.num_classes)
+
+    def _size(self, train: GroupedDataset) -> tuple[int, int]:
+        if isinstance(self.image_size, int):
+            return self.image_size, self.image_size
+        if self.image_size is not None:
+            return tuple(self.image_size)  # type: ignore[return-value]
+        spread = np.linspace(0, len(train) - 1, min(len(train), 8)).astype(int)
+        sizes = {image_size(train.subset(range(i, len(train)))) for i in spread}
+        first = sizes.pop()
+        return first if not (self.pretrained or sizes) and max(first) <= 256 else (224, 224)
+
+    def _preprocess(self, backbone: Backbone, train: GroupedDataset, size: tuple[int, int]) -> Preprocess:
+        if self.pretrained or self.weights:
+            view = default_preprocess(backbone, size)
+        else:
+            mean, std = channel_statistics(train, seed=self.training.seed)
+            view = Preprocess(size, mean=mean, std=std)
+        return Preprocess(**{**view.to_dict(), "flip": self.augment, "shift": min(size) // 16 if self.augment else 0})
+
+    def _feed(self, dataset: GroupedDataset, augment: bool) -> ImageFeed:
+        loader = Loader(dataset, self.preprocess_, workers=self.workers, on_bad=self.on_bad)
+        return ImageFeed(loader, augment, self.training.seed)
+
+    def _train(self, network: Network, train: GroupedDataset, val: GroupedDataset | None) -> History:
+        select = None
+        objective = self._objective(train)
+        if val is not None:
+            counts = None if train.attributes is None else train.group_counts
+            select = Selection(self.select, self._feed(val, augment=False), counts)
+        return run_training(
+            network,
+            self._feed(train, self.augment),
+            self.training,
+            objective=objective,
+            plan=self._plan(train),
+            select=select,
+            on_epoch=self._after_epoch(network, objective, train, val),
+            title=type(self).__name__,
+        )

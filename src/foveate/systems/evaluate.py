@@ -1,0 +1,33 @@
+"""One call from a fitted system and a dataset to its group report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.data.dataset import GroupedDataset
+from foveate.measure import GroupReport, group_report
+from foveate.systems.system import System, aligned
+
+
+def evaluate(
+    system: System, dataset: GroupedDataset, *, train_counts: NDArray[np.int64] | None = None, **options: Any
+) -> GroupReport:
+    """Predict ``dataset`` and report average, worst group, majority, minority, and every group.
+
+    Args:
+        system: a fitted system.
+        dataset: what to evaluate on; without attributes only class figures are given.
+        train_counts: training images per group; by default those the system was trained on, when the
+            attributes are the same.
+        options: passed on to ``predict`` (``batch_size``, ``workers``, ``on_bad``).
+    """
+    dataset = aligned(system, dataset)
+    if train_counts is None and dataset.attribute_names == getattr(system, "attribute_names_", None):
+        train_counts = system.train_counts_
+    return group_report(
+        system.predict(dataset, **options), dataset.labels, dataset.attributes, train_counts,
+        class_names=dataset.class_names, attribute_names=dataset.attribute_names,
+    )  # fmt: skip

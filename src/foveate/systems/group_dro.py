@@ -1,0 +1,100 @@
+"""GroupDRO: minimise the loss of the worst group."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from foveate.data.dataset import GroupedDataset
+from foveate.data.loading import Batch
+from foveate.decide import GroupDROLoss, automatic_adjustment, group_means, sampling_weights
+from foveate.engine import Drawn, Objective, Plan, predict_feed
+from foveate.errors import DataError
+from foveate.systems.erm import ERM
+from foveate.systems.network import Network
+from foveate.systems.system import Needs
+
+log = logging.getLogger("foveate")
+
+
+class _Robust(nn.Module):
+    """Per-image cross-entropy into :class:`~foveate.decide.GroupDROLoss`."""
+
+    def __init__(self, loss: GroupDROLoss):
+        super().__init__()
+        self.loss = loss
+
+    def forward(self, model: nn.Module, batch: Batch) -> Tensor:
+        assert batch.groups is not None
+        return self.loss(F.cross_entropy(model(batch.inputs), batch.labels, reduction="none"), batch.groups)
+
+
+class GroupDRO(ERM):
+    """Distributionally robust training over groups, with group-balanced batches.
+
+    A group that has no training image starts, and stays, at weight zero; its name is logged.
+
+    Args:
+        backbone: as in :class:`~foveate.systems.erm.ERM`.
+        step_size: how fast weight moves to groups that do badly (eta).
+        adjustment: generalisation adjustment C; ``"auto"`` sets it after every epoch from the gap between
+            validation and training loss of each group (needs ``val`` with attributes).
+        options: all other arguments of :class:`~foveate.systems.erm.ERM`.
+
+    Reference: Sagawa et al. 2020, "Distributionally robust neural networks for group shifts", algorithm 1.
+    """
+
+    needs: ClassVar[Needs] = Needs(train="labels, groups")
+
+    def __init__(
+        self,
+        backbone: str = "resnet18",
+        *,
+        step_size: float = 0.01,
+        adjustment: float | str = 0.0,
+        **options: Any,
+    ):
+        super().__init__(backbone, **options)
+        self.step_size = step_size
+        self.adjustment = adjustment
+
+    def _plan(self, train: GroupedDataset) -> Plan:
+        return Drawn(sampling_weights(train.require_groups("GroupDRO")), seed=self.training.seed)
+
+    def _objective(self, train: GroupedDataset) -> Objective:
+        train.require_groups("GroupDRO")
+        missing = [name for name, n in zip(train.group_names, train.group_counts, strict=True) if not n]
+        if missing:
+            log.warning(
+                "GroupDRO: %d of %d groups have no training image and cannot be weighted: %s",
+                len(missing), train.num_groups, ", ".join(missing[:5]),
+            )  # fmt: skip
+        fixed = 0.0 if self.adjustment == "auto" else float(self.adjustment)
+        return _Robust(GroupDROLoss(train.num_groups, self.step_size, fixed, counts=train.group_counts.tolist()))
+
+    def _after_epoch(
+        self, network: Network, objective: Objective, train: GroupedDataset, val: GroupedDataset | None
+    ) -> Callable[[int, nn.Module], None] | None:
+        if self.adjustment != "auto":
+            return None
+        if val is None:
+            raise DataError("GroupDRO with adjustment='auto' needs a validation set: fit(train, val=...).")
+        val.require_groups("GroupDRO with adjustment='auto'")
+        assert isinstance(objective, _Robust)
+
+        def group_losses(ds: GroupedDataset) -> Tensor:
+            device = next(network.parameters()).device
+            logits, at = predict_feed(network, self._feed(ds, augment=False), device)
+            losses = F.cross_entropy(torch.from_numpy(logits), torch.from_numpy(ds.labels[at]), reduction="none")
+            return group_means(losses, torch.from_numpy(ds.require_groups("GroupDRO")[at]), ds.num_groups)[0]
+
+        def adjust(epoch: int, model: nn.Module) -> None:
+            counts = torch.from_numpy(train.group_counts)
+            objective.loss.set_adjustment(automatic_adjustment(group_losses(val), group_losses(train), counts))
+
+        return adjust

@@ -1,0 +1,74 @@
+"""JTT: what a first model gets wrong counts more in the second."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.data.dataset import GroupedDataset
+from foveate.decide import error_set, upsample_errors
+from foveate.engine import Plan, Shuffled, TrainSettings
+from foveate.systems.erm import ERM
+from foveate.systems.system import Needs
+
+log = logging.getLogger("foveate")
+
+
+class JTT(ERM):
+    """Just Train Twice.
+
+    When the first model makes no error there is nothing to upweight: the second model then equals ERM, and
+    a warning says so (train the first one for fewer epochs, or with more weight decay).
+
+    Args:
+        backbone: as in :class:`~foveate.systems.erm.ERM`.
+        first_epochs: how long the first model trains (T).
+        upweight: extra copies of each error in the second training (lambda).
+        first_weight_decay: weight decay of the first model; strong decay is what makes its errors telling.
+            None takes the same as the second.
+        options: all other arguments of :class:`~foveate.systems.erm.ERM`.
+
+    Attributes:
+        errors_: positions of the first model's errors in the training set.
+
+    Reference: Liu et al. 2021, "Just train twice: improving group robustness without training group
+    information", algorithm 1.
+    """
+
+    needs: ClassVar[Needs] = Needs(train="labels")
+    errors_: NDArray[np.int64]
+
+    def __init__(
+        self,
+        backbone: str = "resnet18",
+        *,
+        first_epochs: int = 1,
+        upweight: int = 20,
+        first_weight_decay: float | None = None,
+        **options: Any,
+    ):
+        super().__init__(backbone, **options)
+        self.first_epochs = first_epochs
+        self.upweight = upweight
+        self.first_weight_decay = first_weight_decay
+
+    def _first(self, train: GroupedDataset) -> None:
+        first = first_model(self, self.first_epochs, self.first_weight_decay).fit(train)
+        self.errors_ = error_set(first.predict(train, on_bad=self.on_bad), train.labels)
+        if not len(self.errors_):
+            log.warning("JTT: the first model makes no error in training, so the second is plain ERM.")
+
+    def _plan(self, train: GroupedDataset) -> Plan:
+        return Shuffled(upsample_errors(len(train), self.errors_, self.upweight), self.training.seed)
+
+
+def first_model(system: ERM, epochs: int, weight_decay: float | None) -> ERM:
+    """A plain ERM with the settings of ``system``, but trained for ``epochs`` with ``weight_decay``."""
+    taken = {*ERM.setting_names(), *TrainSettings.model_fields}
+    shared = {k: v for k, v in system.get_params().items() if k in taken}
+    decay = {} if weight_decay is None else {"weight_decay": weight_decay}
+    # a checkpoint file belongs to the second stage; the first is short and runs again
+    return ERM(**{**shared, "epochs": epochs, "checkpoint": None, **decay})

@@ -1,0 +1,166 @@
+"""The command line as a user types it: what works, and a sentence with exit code 2 for what does not."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+import foveate as fv
+from foveate.cli import main as entry
+from foveate.cli.main import app
+
+TRAIN = ["--backbone", "micro_resnet", "--epochs", "1", "--set", "progress=False",
+         "--set", "model_args={'width': 8, 'layers': [1, 1, 1], 'stem_stride': 2}"]  # fmt: skip
+
+
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    """Run ``foveate words`` in this process, errors handled as on the command line."""
+    monkeypatch.setattr(sys, "argv", ["foveate", *words])
+    with pytest.raises(SystemExit) as stopped:
+        entry()
+    captured = capsys.readouterr()
+    return int(stopped.value.code or 0), captured.out, captured.err
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Critters exported as files, and a model fitted on them by the command line."""
+    root = tmp_path_factory.mktemp("cli")
+    made = fv.data.critters(size=32, train=60, target=16, val=24, test=40)
+    fv.data.write_csv(made, root / "data")
+    result = CliRunner().invoke(app, ["fit", str(root / "data"), "--out", str(root / "erm"), *TRAIN])
+    assert result.exit_code == 0, result.output
+    assert "saved ERM" in result.output
+    return root
+
+
+def test_eval_predict_look_audit(folder: Path) -> None:
+    run = CliRunner().invoke
+    data, model = str(folder / "data"), str(folder / "erm")
+    shown = run(app, ["eval", model, "--data", data])
+    assert shown.exit_code == 0
+    assert "worst group" in shown.output
+    figures = json.loads(run(app, ["eval", model, "--data", data, "--json"]).output)
+    assert figures["erm"]["n"] == 40
+    one = run(app, ["eval", model, "--data", data, "--metric", "worst_group"]).output
+    assert one.strip() == f"erm worst_group {100 * figures['erm']['worst_group']:.1f}"
+    assert run(app, ["predict", model, data, "--out", str(folder / "p.csv")]).exit_code == 0
+    lines = (folder / "p.csv").read_text().splitlines()
+    assert lines[0] == "image,label,prediction,probability"
+    assert len(lines) == 41
+    picture = next((folder / "data").rglob("*.png"))
+    assert run(app, ["look", model, str(picture), "--out", str(folder / "look.png")]).exit_code == 0
+    assert Image.open(folder / "look.png").width >= 224
+    audited = run(app, ["audit", model, "--data", data, "--out", str(folder / "audit.html")])
+    assert audited.exit_code == 0, audited.output
+    assert "<html" in (folder / "audit.html").read_text()
+
+
+def test_fit_on_a_base(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("FOVEATE_CACHE", str(folder / "cache"))
+    words = [
+        "fit",
+        str(folder / "data"),
+        "--system",
+        "dar",
+        "--base",
+        str(folder / "erm"),
+        "--out",
+        str(folder / "dar"),
+    ]
+    code, out, err = call(monkeypatch, capsys, *words, "--epochs", "2", "--set", "heads=4")
+    assert code == 0, err
+    assert "saved DAR" in out
+    assert fv.load(folder / "dar").heads == 4
+
+
+def test_data_commands(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(monkeypatch, capsys, "data", "check", str(folder / "data"))[0] == 0
+    code, out, _ = call(monkeypatch, capsys, "data", "list")
+    assert code == 0
+    assert "dominoes" in out
+    exported = folder / "exported"
+    small = "critters:train=8,target=8,val=8,test=8,size=32"
+    assert call(monkeypatch, capsys, "data", "export", small, str(exported))[0] == 0
+    assert len(fv.data.from_path(exported).train) == 8
+    next((folder / "exported").rglob("*.png")).write_bytes(b"not a picture")
+    code, out, _ = call(monkeypatch, capsys, "data", "check", str(exported), "--json")
+    assert code == 1
+    assert json.loads(out)["counts"]["kinds"]["unreadable-image"] == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["fit", "waterbirdz", "--out", "x"], "unknown dataset 'waterbirdz'"),
+        (["fit", "critters:strenght=1", "--out", "x"], "Did you mean 'strength'"),
+        (["fit", "critters", "--system", "ERMM", "--out", "x"], "unknown system 'ERMM'"),
+        (
+            ["fit", "critters:train=8,target=8,val=8,test=8", "--backbone", "resnet81", "--out", "x"],
+            "unknown model 'resnet81'",
+        ),
+        (["fit", "critters", "--set", "magic=1", "--out", "x"], "unknown training setting 'magic'"),
+        (["fit", "critters", "--select", "magic", "--out", "x"], "unknown metric 'magic'"),
+        (["eval", "nowhere", "--data", "critters"], "does not hold a saved foveate system"),
+        (["data", "check", "not/there"], "not/there"),
+        (["data", "prepare", "dominos"], "Did you mean 'dominoes'"),
+        (["fit", "not/there.csv", "--out", "x"], "not/there.csv"),
+    ],
+)
+def test_mistakes_get_a_sentence_and_code_2(
+    words: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = call(monkeypatch, capsys, *words)
+    assert code == 2
+    assert sentence in err
+    assert "Traceback" not in err
+
+
+def test_mistakes_in_a_csv(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a", "b", "c"):
+        Image.fromarray(np.random.default_rng(len(name)).integers(0, 255, (8, 8, 3), np.uint8)).save(
+            tmp_path / f"{name}.png"
+        )
+    cases = {
+        "file,label\na.png,cat\n": "path",
+        "path,label,split\na.png,cat,train\nb.png,dog,train\nc.png,eel,test\n": "eel",
+        "path,label,split\na.png,cat,train\nb.png,dog,trian\n": "trian",
+    }
+    for text, sentence in cases.items():
+        (tmp_path / "mine.csv").write_text(text)
+        code, _, err = call(monkeypatch, capsys, "fit", str(tmp_path / "mine.csv"), "--out", str(tmp_path / "m"))
+        assert code == 2, err
+        assert sentence in err
+    (tmp_path / "mine.csv").write_text("path,label,split\na.png,cat,train\nb.png,rabbit,train\nc.png,cat,test\n")
+    words = ["eval", str(folder / "erm"), "--data", str(tmp_path / "mine.csv"), "--metric", "worst_group"]
+    code, _, err = call(monkeypatch, capsys, *words)
+    assert code == 2
+    assert "needs groups" in err
+
+
+def test_a_full_disk_leaves_nothing(folder: Path) -> None:
+    """A real full disk: a tiny file-size limit makes every write of the model fail."""
+    out = folder / "limited"
+    code = (
+        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "import foveate as fv; m = fv.load(sys.argv[1]); resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "try: m.save(sys.argv[2])\n"
+        "except fv.FoveateError as e: print('said:', e); sys.exit(2)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(folder / "erm"), str(out)], capture_output=True, text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert "Nothing half-written" in done.stdout
+    assert not [p for p in folder.iterdir() if "limited" in p.name]
