@@ -29,7 +29,9 @@ def test_the_readme_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("FOVEATE_CACHE", str(tmp_path / "cache"))
     (block,) = blocks(ROOT / "README.md")
     small = block.replace("strength=0.95", "strength=0.95, size=32, train=200, target=80, val=80, test=80")
-    small = small.replace("epochs=8", "epochs=1, progress=False").replace("fv.DAR(erm)", "fv.DAR(erm, epochs=2, progress=False)")
+    small = small.replace("epochs=8", "epochs=1, progress=False").replace(
+        "fv.DAR(erm)", "fv.DAR(erm, epochs=2, progress=False)"
+    )
     assert small.count("progress=False") == 2
     exec(compile(small, "README.md", "exec"), {})
     assert (tmp_path / "report.html").stat().st_size > 10_000

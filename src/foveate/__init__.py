@@ -18,6 +18,7 @@ _FOLDERS = (
     "decide",
     "engine",
     "extract",
+    "intervene",
     "look",
     "measure",
     "pool",

@@ -141,7 +141,7 @@ def test_mistakes_in_a_csv(
         code, _, err = call(monkeypatch, capsys, "fit", str(tmp_path / "mine.csv"), "--out", str(tmp_path / "m"))
         assert code == 2, err
         assert sentence in err
-    (tmp_path / "mine.csv").write_text("path,label,split\na.png,cat,train\nb.png,rabbit,train\nc.png,cat,test\n")
+    (tmp_path / "mine.csv").write_text("path,label,split\na.png,cat,train\nb.png,duck,train\nc.png,cat,test\n")
     words = ["eval", str(folder / "erm"), "--data", str(tmp_path / "mine.csv"), "--metric", "worst_group"]
     code, _, err = call(monkeypatch, capsys, *words)
     assert code == 2

@@ -32,8 +32,8 @@ def _digest(*arrays: np.ndarray) -> str:
 # These digests ARE the promise that a seed gives the same images on every machine and in every release.
 # If a change to the drawing is intended, say so in the changelog and renew them; otherwise mend the change.
 KNOWN = {
-    Scene(0, 0, 0, 64, species=0, habitat=0): "daf3382d7cd19b27",
-    Scene(0, 0, 1, 64, species=1, habitat=1): "398ae80745108f08",
+    Scene(0, 0, 0, 64, species=0, habitat=0): "2a8ad04dc15df72f",
+    Scene(0, 0, 1, 64, species=1, habitat=1): "8a3ebe135ec18e36",
     Scene(1, 3, 7, 97, species=5, habitat=6, second=2, clutter=2): "5135c86d625690f1",
     Scene(123456789, 2, 40, 128, species=7, habitat=3, colour=4, centre_bias=1.0): "5eae181f8f3c8fcb",
 }
@@ -46,7 +46,7 @@ def test_bits_are_as_promised(scene: Scene, known: str) -> None:
 
 def test_every_species_and_habitat_is_as_promised() -> None:
     pairs = [render(Scene(9, 0, k, 48, species=k, habitat=7 - k, second=k)) for k in range(8)]
-    assert _digest(*(array for pair in pairs for array in pair)) == "6a181bf1b14d1950"
+    assert _digest(*(array for pair in pairs for array in pair)) == "6d7dc3b07dbffb11"
 
 
 def test_plan_is_as_promised() -> None:

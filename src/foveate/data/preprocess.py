@@ -111,10 +111,10 @@ class Preprocess:
         return images
 
     def normalise(self, images: Tensor) -> Tensor:
-        """``uint8 [B, 3, h, w]`` to normalised float32."""
+        """``uint8 [B, 3, h, w]`` to normalised float32, channels last in memory (convolutions are faster so)."""
         mean = torch.tensor(self.mean, device=images.device).view(1, -1, 1, 1)
         std = torch.tensor(self.std, device=images.device).view(1, -1, 1, 1)
-        return (images.float() / 255.0 - mean) / std
+        return ((images.float() / 255.0 - mean) / std).contiguous(memory_format=torch.channels_last)
 
     def denormalise(self, inputs: Tensor) -> Tensor:
         """The inverse of :meth:`normalise`, as float32 in ``[0, 1]``."""

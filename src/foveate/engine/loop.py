@@ -98,7 +98,7 @@ def train(
         settings: how to train.
         objective: the loss of a batch.
         plan: which items make up each batch; by default every item once an epoch, shuffled.
-        select: keep the best epoch by this; without it the last epoch stays.
+        select: keep the best epoch by this (the latest of equally good ones); without it the last epoch stays.
         groups: parameter groups with an optional ``lr_scale`` each; by default all trainable parameters.
         on_epoch: called after every epoch with its number and the model.
         title: what the progress bar says.
@@ -142,6 +142,7 @@ class _Run:
         self.history = History(selection=None if select is None else select.describe())
         self.best: dict[str, Tensor] | None = None
         self.epoch = 0
+        self.improved = 0
         self.steps = [len(self._batches(e)) for e in range(settings.epochs)]
 
     # -- resuming -------------------------------------------------------------------------
@@ -162,6 +163,7 @@ class _Run:
             self.objective.load_state_dict(state["objective"])
         self.best = state["best"]
         self.epoch = state["epoch"]
+        self.improved = state["improved"]
         self.history = History(**state["history"])
         restore_random_state(state["random"])
         log.info("resumed %s at epoch %d", self.settings.checkpoint, self.epoch)
@@ -179,6 +181,7 @@ class _Run:
                 "objective": self.objective.state_dict() if isinstance(self.objective, nn.Module) else {},
                 "best": self.best,
                 "epoch": self.epoch,
+                "improved": self.improved,
                 "history": {**history.to_dict(), "losses": history.losses, "seconds": history.seconds},
                 "random": random_state(),
             },
@@ -249,8 +252,13 @@ class _Run:
                 if select is not None:
                     scores = select.score(self.model, self.fabric.device, max(settings.batch_size, 128))
                     row.update({f"val_{k}": v for k, v in scores.items()})
-                    if select.better(scores[select.metric], self.history.best_score):
-                        self.history.best_score = scores[select.metric]
+                    score, best = scores[select.metric], self.history.best_score
+                    if select.better(score, best):
+                        self.improved = self.epoch + 1
+                    # of equally good epochs the later one is trained longer: an accuracy that stands still on a
+                    # small validation set must not hand out the first epoch's weights
+                    if select.better(score, best) or score == best:
+                        self.history.best_score = score
                         self.history.best_epoch = self.epoch + 1
                         self.best = {k: v.detach().cpu().clone() for k, v in self.model.state_dict().items()}
                     bar.note(f"{select.metric} {scores[select.metric]:.3f}")
@@ -267,8 +275,8 @@ class _Run:
         self.model.eval()
 
     def _patience_over(self) -> bool:
-        patience, best = self.settings.patience, self.history.best_epoch
-        return patience is not None and best is not None and self.epoch - best >= patience
+        patience = self.settings.patience
+        return patience is not None and self.improved > 0 and self.epoch - self.improved >= patience
 
 
 def _training_mode(model: nn.Module) -> None:

@@ -49,6 +49,7 @@ class Selection:
         return {"metric": self.metric, "on": self.feed.dataset.name, "uses_groups": self.uses_groups}
 
     def better(self, new: float, old: float | None) -> bool:
+        """Whether ``new`` beats ``old``."""
         if old is None:
             return True
         return new < old if self.metric == "loss" else new > old

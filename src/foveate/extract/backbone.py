@@ -79,8 +79,8 @@ class Backbone(nn.Module):
             features = features.permute(0, 3, 1, 2)
         if features.ndim != 4 or features.shape[1] != self.map_dim:
             raise ModelError(
-                f"'{self.spec.name}' gives features of shape {tuple(features.shape)}, not maps [B, {self.map_dim}, h, w]; "
-                "use a CNN or a plain ViT where maps are needed."
+                f"'{self.spec.name}' gives features {tuple(features.shape)}, not maps [B, {self.map_dim}, h, w];"
+                " use a CNN or a plain ViT where maps are needed."
             )
         return features
 
@@ -98,8 +98,8 @@ class Backbone(nn.Module):
         patches = tokens[:, self.prefix_tokens :]
         if tokens.ndim != 3 or patches.shape[1] != h * w:
             raise ModelError(
-                f"'{self.spec.name}' gives tokens of shape {tuple(tokens.shape)} for a {h}x{w} grid; its tokens cannot be "
-                "told apart. Use another ViT, or a CNN."
+                f"'{self.spec.name}' gives tokens of shape {tuple(tokens.shape)} for a {h}x{w} grid; its tokens cannot "
+                "be told apart. Use another ViT, or a CNN."
             )
         return patches.transpose(1, 2).reshape(len(tokens), -1, h, w)
 

@@ -255,7 +255,7 @@ def _layers(layer: int | Sequence[int] | str, depth: int) -> list[int]:
 # -- reading the row ---------------------------------------------------------------------------------------
 
 
-class _Seen(Exception):  # noqa: N818  (not an error: everything wanted has been seen)
+class _Seen(Exception):
     """Ends the forward pass after the last wanted layer."""
 
 

@@ -16,6 +16,6 @@ from foveate.systems.subsample import Subsample
 from foveate.systems.system import Needs, System, get_system, list_systems, load
 
 __all__ = [
-    "DAR", "DFR", "ERM", "JTT", "CVaRDRO", "CnC", "Entanglement", "GroupDRO", "Needs", "Network", "Reweight", "SpectralDecoupling",
-    "Subsample", "System", "entanglement", "evaluate", "get_system", "list_systems", "load",
+    "DAR", "DFR", "ERM", "JTT", "CVaRDRO", "CnC", "Entanglement", "GroupDRO", "Needs", "Network", "Reweight",
+    "SpectralDecoupling", "Subsample", "System", "entanglement", "evaluate", "get_system", "list_systems", "load",
 ]  # fmt: skip

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foveate.data.dataset import GroupedDataset
 from foveate.data.loading import Batch, Loader
 from foveate.decide import DFRHead, l1_penalty
+from foveate.decide.dfr import C_GRID
 from foveate.engine import Feed, History, ImageFeed, Selection, seed_everything
 from foveate.engine import train as run_training
 from foveate.errors import FoveateError
 from foveate.extract import Backbone
+from foveate.measure import USES_GROUPS
 from foveate.systems.network import Network
 from foveate.systems.posthoc import PostHoc
 from foveate.systems.system import Needs, System
@@ -71,7 +74,8 @@ class DFR(PostHoc):
         seed_everything(self.training.seed)
         if self.variant == "logistic":
             self.network_, self.history_ = self._logistic(backbone, data, val), History()
-            self.selection_ = {"metric": "worst_group", "on": (val or data).name, "uses_groups": True}
+            metric = "worst_group" if val is None else self.select
+            self.selection_ = {"metric": metric, "on": (val or data).name, "uses_groups": metric in USES_GROUPS}
             return self
         head = "two-layer" if self.variant == "two-layer" else "linear"
         self.network_ = Network.build(backbone, data.num_classes, head=head)
@@ -80,17 +84,24 @@ class DFR(PostHoc):
         return self
 
     def _logistic(self, backbone: Backbone, data: GroupedDataset, val: GroupedDataset | None) -> Network:
-        """The original: C tuned on ``val`` (or on a held-out half of the target set), averaged refits."""
-        data.require_groups("DFR")
-        fitted = self._feed(backbone, data, "pooled")
-        score_on = None
-        if val is not None and val.groups is not None:
-            held = self._feed(backbone, val, "pooled")
-            score_on = (held.inputs, held.dataset.labels, held.dataset.require_groups("DFR"))
-        self.head_ = DFRHead(refits=self.refits, seed=self.training.seed).fit(
-            fitted.inputs, fitted.dataset.labels, fitted.dataset.require_groups("DFR"),
-            num_classes=data.num_classes, num_groups=data.num_groups, score_on=score_on,
-        )  # fmt: skip
+        """The original: C tuned on ``val`` by ``select`` (without ``val``: on a held-out half of every target group
+        by worst-group accuracy), then averaged refits."""
+        feed = self._feed(backbone, data, "pooled")
+        x, y, groups = feed.inputs, feed.dataset.labels, feed.dataset.require_groups("DFR")
+        strength: float | tuple[float, ...] = C_GRID
+        if val is not None:
+            select = Selection(self.select, self._feed(backbone, val, "pooled"), self.train_counts_)
+            scores = {}
+            for c in C_GRID:
+                head = DFRHead(c, refits=1, seed=self.training.seed).fit(
+                    x, y, groups, num_classes=data.num_classes, num_groups=data.num_groups
+                )
+                scores[c] = select.score(head.to_linear(), torch.device("cpu"), 1024)[self.select]
+            best = min if self.select == "loss" else max
+            strength = best(scores, key=lambda c: scores[c])
+        self.head_ = DFRHead(strength, refits=self.refits, seed=self.training.seed).fit(
+            x, y, groups, num_classes=data.num_classes, num_groups=data.num_groups
+        )
         network = Network.build(backbone, data.num_classes)
         network.head = self.head_.to_linear()
         return network

@@ -364,8 +364,8 @@ def reef(canvas: Canvas, dice: Dice, horizon: float) -> None:
 
 HABITATS: dict[str, Callable[[Canvas, Dice, float], None]] = {
     "meadow": meadow,
-    "night": night,
     "sea": sea,
+    "night": night,
     "snow": snow,
     "desert": desert,
     "forest": forest,
