@@ -27,22 +27,33 @@ from foveate.data.dataset import Benchmark
 from foveate.measure import half_mask
 
 HERE = Path(__file__).parent
-SMALL = {"width": 24, "layers": [1, 1, 1], "stem_stride": 2}
+NET = {"layers": [1, 1, 1], "stem_stride": 2}
+_CRITTERS = {"train": 4000, "target": 200, "val": 600, "object_scale": (0.28, 0.42)}
 
+# how each dataset is made, and the network and training every method shares on it
 DATA: dict[str, dict[str, Any]] = {
-    "dominoes": {"load": lambda seed: fv.data.dominoes(seed=seed), "core": half_mask(64, 32), "epochs": 3},
+    "dominoes": {
+        "load": lambda seed: fv.data.dominoes(seed=seed),
+        "core": half_mask(64, 32),
+        "network": {**NET, "width": 24},
+        "training": {"epochs": 3, "lr": 3e-3, "batch_size": 128},
+    },
     "critters": {
-        "load": lambda seed: fv.data.critters(seed=seed, classes=4, train=4000, target=480, val=480),
-        "epochs": 12,
+        "load": lambda seed: fv.data.critters(seed=seed, **_CRITTERS),
+        "network": {**NET, "width": 16},
+        "training": {"epochs": 5, "lr": 2e-3, "batch_size": 32},
     },
-    "cmnist": {"load": lambda seed: fv.data.cmnist(seed=seed), "epochs": 3},
+    "cmnist": {
+        "load": lambda seed: fv.data.cmnist(seed=seed),
+        "network": {**NET, "width": 16},
+        "training": {"epochs": 2, "lr": 3e-3, "batch_size": 128},
+    },
     "critters-colour": {
-        "load": lambda seed: fv.data.critters(
-            seed=seed, classes=4, train=4000, target=480, val=480, strength=None, colour_strength=0.95
-        ),
-        "epochs": 12,
+        "load": lambda seed: fv.data.critters(seed=seed, strength=None, colour_strength=0.95, **_CRITTERS),
+        "network": {**NET, "width": 16},
+        "training": {"epochs": 5, "lr": 2e-3, "batch_size": 32},
     },
-}  # fmt: skip
+}
 
 TRAINED = {
     "ERM": (fv.ERM, {}),
@@ -85,13 +96,13 @@ def fit(data: str, method: str, seed: int, bench: Benchmark, runs: Path) -> fv.s
         return fv.load(folder)
     if method == "base" or method in TRAINED:
         kind, options = (fv.ERM, {}) if method == "base" else TRAINED[method]
-        epochs = DATA[data]["epochs"]
+        training = dict(DATA[data]["training"])
         if method == "Subsample":  # as many steps as the others take
             smallest = int((bench.train + bench.target).group_counts.min())
-            epochs = round(epochs * len(bench.train) / (smallest * bench.train.num_groups))
+            training["epochs"] = round(training["epochs"] * len(bench.train) / (smallest * bench.train.num_groups))
         system = kind(
-            "micro_resnet", model_args=SMALL, epochs=epochs, lr=3e-3, batch_size=128, weight_decay=1e-4, seed=seed,
-            select="minority", progress=False, **options,
+            "micro_resnet", model_args=DATA[data]["network"], seed=seed, select="minority", progress=False,
+            **training, **options,
         )  # fmt: skip
         system.fit(bench.train, None if method == "base" else bench.target, bench.val)
     else:
@@ -176,7 +187,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 ABOUT = {
     "dominoes": "MNIST over CIFAR-10, 10 classes, 43,960 training images (4,180 / 24 per cell), strength 0.95",
-    "critters": "drawn animals, 4 classes on 4 habitats, 4,000 training images, strength 0.95, 64 px",
+    "critters": "drawn animals, 2 classes on 2 habitats, 4,000 training and 200 target images, strength 0.95, 64 px, small animals",
     "cmnist": "coloured MNIST, 10 digits in 10 colours, strength 0.95: the shortcut covers the object",
     "critters-colour": "critters whose coat colour is the shortcut: it covers the object",
 }
@@ -187,17 +198,19 @@ def page() -> str:
     parts = [
         "# Results",
         "Made by `python -m benchmarks.dar_study page` from the records in `benchmarks/results/`; every record names "
-        "the commit, the settings and the seconds it took. Percent, mean ± standard deviation over seeds. CEP and CGP run "
-        "from 0 (spurious) to 100 (core). The network is a ResNet of three stages, width "
-        f"{SMALL['width']}, random start; epochs are chosen by minority accuracy on validation.",
+        "the commit, the settings and the seconds it took. Percent, mean ± standard deviation over seeds. CEP and CGP "
+        "run from 0 (spurious) to 100 (core). The network is `micro_resnet`, three stages, random start; epochs and "
+        "settings are chosen by minority accuracy on validation.",
     ]
     for data, about in ABOUT.items():
         rows = read(HERE / "results" / f"{data}.jsonl")
         if rows:
             seeds = " ".join(str(s) for s in sorted({r["seed"] for r in rows}))
             command = f"python -m benchmarks.dar_study run {data} --seeds {seeds}"
-            epochs = DATA[data]["epochs"]
-            parts += [f"## {data}", f"{about}; {epochs} epochs. `{command}`", table(rows)]
+            how = f"width {DATA[data]['network']['width']}, " + ", ".join(
+                f"{k} {v}" for k, v in DATA[data]["training"].items()
+            )
+            parts += [f"## {data}", f"{about}. Network: {how}. `{command}`", table(rows)]
     notes = HERE / "results" / "notes.md"
     if notes.exists():
         parts.append(notes.read_text(encoding="utf-8").strip())
