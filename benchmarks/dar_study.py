@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 import foveate as fv
-from foveate.data.dataset import Benchmark
+from foveate.data.benchmark import Benchmark
 from foveate.measure import half_mask
 
 HERE = Path(__file__).parent

@@ -21,6 +21,9 @@ class UnreadableImage(DataError):
         self.where = where
         self.reason = reason
 
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        return type(self), (self.where, self.reason)  # so that worker processes can hand it over
+
 
 class ModelError(FoveateError):
     """Something about a model: an unknown name, a checkpoint of another architecture."""

@@ -66,6 +66,8 @@ def atomic_folder(target: str | os.PathLike[str]) -> Iterator[Path]:
     target = Path(target)
     temporary: Path | None = None
     try:
+        if target.exists() and not target.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, "not a folder", str(target))
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
         yield temporary

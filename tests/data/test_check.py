@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from PIL import Image
 from rich.console import Console
 
+from foveate.data.benchmark import Benchmark
 from foveate.data.check import check
-from foveate.data.dataset import Benchmark, GroupedDataset
+from foveate.data.dataset import GroupedDataset
 from foveate.data.duplicates import close_pairs, clusters, content_hash, fingerprint, near_clusters, perceptual_hash
 from foveate.data.images import ArrayImages
 from foveate.errors import DataError

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from foveate.data.dataset import Benchmark, GroupedDataset
+from foveate.data.benchmark import Benchmark
+from foveate.data.dataset import GroupedDataset
 from foveate.data.images import ArrayImages, FileImages
 from foveate.errors import DataError, UnreadableImage
 
@@ -217,15 +218,15 @@ def test_a_missing_split_says_what_to_do():
     benchmark = Benchmark("toy", {"train": make()})
     assert "train" in benchmark
     assert benchmark.get("val") is None
-    with pytest.raises(DataError, match=r"toy has no 'val' split \(it has: train\).*with_val"):
+    with pytest.raises(DataError, match=r"toy has no 'val' split \(it has: train\).*with_val.*--val-share F"):
         benchmark.val  # noqa: B018
-    with pytest.raises(DataError, match="with_target"):
+    with pytest.raises(DataError, match=r"with_target.*--target-size N"):
         benchmark.target  # noqa: B018
     with pytest.raises(DataError, match="unknown split 'valid'"):
         benchmark["valid"]
 
 
-@given(st.integers(20, 60), st.floats(0.1, 0.9), st.integers(0, 5))
+@given(st.integers(20, 60), st.floats(0.2, 0.8), st.integers(0, 5))  # groups of 5 give and keep at least one
 def test_with_val_takes_its_share_of_every_group(n, fraction, seed):
     whole = make(n)
     split = Benchmark("toy", {"train": whole}).with_val(fraction, seed)
@@ -239,6 +240,12 @@ def test_with_val_takes_its_share_of_every_group(n, fraction, seed):
 @pytest.mark.parametrize("fraction", [0, 1, 1.5, -0.1])
 def test_with_val_refuses_a_fraction_that_leaves_nothing(fraction):
     with pytest.raises(DataError, match="between 0 and 1"):
+        Benchmark("toy", {"train": make()}).with_val(fraction)
+
+
+@pytest.mark.parametrize(("fraction", "sentence"), [(0.01, "8 of 8 .* 0 for val"), (0.99, "0 of 8 .* 8 for val")])
+def test_with_val_refuses_a_share_that_rounds_to_all_or_nothing(fraction, sentence):
+    with pytest.raises(DataError, match=sentence):
         Benchmark("toy", {"train": make()}).with_val(fraction)
 
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from foveate.data import images
-from foveate.data.dataset import Benchmark, GroupedDataset
+from foveate.data.benchmark import Benchmark
+from foveate.data.dataset import GroupedDataset
 from foveate.data.images import ArrayImages
 from foveate.data.scan import ordered_names
 from foveate.data.tables import from_csv, from_folder, from_path, write_csv

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import foveate as fv
-from foveate.data.dataset import Benchmark
+from foveate.data.benchmark import Benchmark
 
 SMALL = {"model_args": {"width": 12, "layers": [1, 1, 1], "stem_stride": 2}, "progress": False}
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import foveate as fv
-from foveate.data.dataset import Benchmark, GroupedDataset
+from foveate.data.benchmark import Benchmark
+from foveate.data.dataset import GroupedDataset
 from foveate.errors import DataError, FoveateError
 
 SMALL = {"model_args": {"width": 12, "layers": [1, 1, 1], "stem_stride": 2}, "progress": False}

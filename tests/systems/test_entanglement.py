@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 import foveate as fv
-from foveate.data.dataset import Benchmark, GroupedDataset
+from foveate.data.benchmark import Benchmark
+from foveate.data.dataset import GroupedDataset
 from foveate.data.images import ArrayImages
 from foveate.errors import DataError
 from foveate.measure import half_mask

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import foveate as fv
-from foveate.data.dataset import Benchmark, GroupedDataset
+from foveate.data.benchmark import Benchmark
+from foveate.data.dataset import GroupedDataset
 from foveate.data.images import ArrayImages
 from foveate.errors import DataError, FoveateError, ModelError, UnreadableImage
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import typer
 from rich.table import Table
 
+from foveate.cli.inputs import ROOT as _ROOT
 from foveate.cli.inputs import console, open_data
 from foveate.errors import DataError, suggest
 
@@ -34,7 +35,7 @@ def list_data() -> None:
 @data_app.command()
 def check(
     path: str = typer.Argument(help="A CSV file, a folder, or a dataset name."),
-    root: Path | None = typer.Option(None, help="What the paths in a CSV file are relative to."),
+    root: Path | None = _ROOT,
     as_json: bool = typer.Option(False, "--json", help="Print the findings for programs."),
     strict: bool = typer.Option(False, "--strict", help="Let warnings count as errors."),
     tiny: int = typer.Option(10, help="Warn about groups with fewer images."),
@@ -43,7 +44,7 @@ def check(
     from foveate.data.check import check as run_check
     from foveate.data.registry import LOADERS
 
-    source = open_data(path) if path.partition(":")[0] in LOADERS and not Path(path).exists() else path
+    source = open_data(path, root) if path.partition(":")[0] in LOADERS and not Path(path).exists() else path
     report = run_check(source, root=root, tiny=tiny)
     if as_json:
         typer.echo(json.dumps(report.to_dict(), indent=2, ensure_ascii=False))
@@ -81,7 +82,7 @@ def export(
     data: str = typer.Argument(help="A dataset name with options, for instance critters:size=96,strength=0.9."),
     out: Path = typer.Argument(help="Folder to write."),
     overwrite: bool = typer.Option(False, "--overwrite", help="Replace what is there."),
-    root: Path | None = typer.Option(None, help="Folder with the dataset's files."),
+    root: Path | None = _ROOT,
 ) -> None:
     """Write a dataset as image files with a benchmark.csv."""
     from foveate.data.tables import write_csv
@@ -111,7 +112,7 @@ def compose(
     mask_threshold: int = typer.Option(255, help="Mask values from here up are object."),
     soft_edge: float = typer.Option(1.0, help="Width of the soft edge in output pixels."),
     image_format: str = typer.Option("png", help="png (exact) or jpg (a quarter of the space)."),
-    on_bad: str = typer.Option("skip", help="What an unreadable picture does: skip or stop."),
+    on_bad: str = typer.Option("skip", help="What an unreadable picture does: raise or skip."),
     reuse: bool = typer.Option(False, "--reuse", help="Let an object appear several times within its split."),
     overwrite: bool = typer.Option(False, "--overwrite", help="Replace what is there."),
     seed: int = typer.Option(0, help="Same seed, same pictures."),

@@ -14,7 +14,7 @@ from rich.text import Text
 from foveate.cli.inputs import comparison_table, console, group_table
 
 if TYPE_CHECKING:
-    from foveate.data.dataset import Benchmark
+    from foveate.data.benchmark import Benchmark
     from foveate.systems import System
 
     Fitted = dict[str, System]

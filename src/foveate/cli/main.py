@@ -36,6 +36,7 @@ def options(
     verbose: bool = typer.Option(False, "--verbose", "-v", help="Say more about what is happening."),
     version: bool = typer.Option(False, "--version", help="Print the version."),
 ) -> None:
+    """What goes before a command: how much to say, or the version and nothing else."""
     if version:
         from foveate import __version__
 

@@ -8,13 +8,15 @@ import sys
 from pathlib import Path
 
 import typer
+from rich.text import Text
 
-from foveate.cli.inputs import comparison_table, console, group_table, open_data, settings_of
+from foveate.cli.inputs import ROOT as _ROOT
+from foveate.cli.inputs import comparison_table, console, group_table, labels_of, open_data, settings_of
+from foveate.data.benchmark import Benchmark
 from foveate.errors import DataError
 from foveate.files import atomic_file
 
 _DATA = typer.Argument(help="A CSV file, a folder, or a dataset name with options: critters:strength=0.9.")
-_ROOT = typer.Option(None, help="Folder with a named dataset's files.")
 _ON_BAD = typer.Option("raise", help="What an unreadable image does: raise or skip.")
 
 
@@ -30,12 +32,16 @@ def fit(
     select: str | None = typer.Option(None, help="Metric on val that chooses the epoch."),
     base: Path | None = typer.Option(None, help="A saved model to start from (DFR, DAR)."),
     settings: list[str] | None = typer.Option(None, "--set", help="Any further setting as name=value."),
+    val_share: float | None = typer.Option(None, help="Hold this share of the training images out as val."),
+    target_size: int | None = typer.Option(None, help="Move a group-balanced target of about this many out of val."),
     root: Path | None = _ROOT,
     on_bad: str = _ON_BAD,
 ) -> None:
     """Train a system on a dataset's train (and target) images, choose the epoch on val, and save it."""
     from foveate.systems import get_system, load
+    from foveate.systems.system import check_folder
 
+    check_folder(out)  # before hours of work, not after
     kind = get_system(system)
     given = {
         "epochs": epochs,
@@ -52,7 +58,7 @@ def fit(
         model = kind(**chosen)
     except TypeError as error:
         raise DataError(f"{system} does not take these settings: {error}.") from error
-    benchmark = open_data(data, root)
+    benchmark = _with_splits(open_data(data, root), val_share, target_size)
     val = benchmark.get("val")
     if base is not None:  # systems on a fitted base adapt on the small balanced set
         model.fit(benchmark.target, val=val)
@@ -60,10 +66,20 @@ def fit(
         model.fit(benchmark.train, target=benchmark.get("target") if _joins(kind) else None, val=val)
     model.save(out)
     typer.echo(f"saved {type(model).__name__} to {out} ({model.supervision()})")
-    if val is not None:
+    if val is not None and set(val.class_names) <= set(model.class_names_):  # not when it learned the attribute
         from foveate.systems import evaluate as run_evaluate
 
         group_table(run_evaluate(model, val, on_bad=on_bad), "validation")
+
+
+def _with_splits(benchmark: Benchmark, val_share: float | None, target_size: int | None) -> Benchmark:
+    """The benchmark with the splits that were asked for; one that is there already is not replaced."""
+    for split, wanted, option in (("val", val_share, "--val-share"), ("target", target_size, "--target-size")):
+        if wanted is not None and split in benchmark:
+            raise DataError(f"{benchmark.name} has a '{split}' split already; leave {option} out.")
+    if val_share is not None:
+        benchmark = benchmark.with_val(val_share)
+    return benchmark if target_size is None else benchmark.with_target(target_size)
 
 
 def _joins(kind: type) -> bool:
@@ -84,8 +100,8 @@ def evaluate(
     from foveate.systems import evaluate as run_evaluate
     from foveate.systems import load
 
+    loaded = {label: load(path) for label, path in zip(labels_of(models), models, strict=True)}
     dataset = open_data(data, root)[split]
-    loaded = {path.name: load(path) for path in models}
     reports = {name: run_evaluate(model, dataset, on_bad=on_bad) for name, model in loaded.items()}
     if metric is not None:
         for name, report in reports.items():
@@ -96,8 +112,11 @@ def evaluate(
         return
     for name, report in reports.items():
         group_table(report, f"{name} on {split}")
+    used = {name: model.supervision() for name, model in loaded.items()}
     if len(reports) > 1:
-        console.print(comparison_table(reports, {n: m.supervision() for n, m in loaded.items()}))
+        console.print(comparison_table(reports, used))
+    else:
+        console.print(Text(f"labels used: {', '.join(used.values())}"))
 
 
 def predict(
@@ -161,13 +180,15 @@ def audit(
     out: Path = typer.Option(Path("audit.html"), "--out", "-o", help="The report: one HTML file."),
     as_json: bool = typer.Option(False, "--json", help="Print the findings for programs."),
     root: Path | None = _ROOT,
+    on_bad: str = _ON_BAD,
 ) -> None:
     """Does the model lean on a shortcut? Writes one HTML file that opens anywhere."""
     from foveate.report import audit as run_audit
     from foveate.systems import load
 
+    loaded = {label: load(path) for label, path in zip(labels_of(models), models, strict=True)}
     dataset = open_data(data, root)[split]
-    result = run_audit({path.name: load(path) for path in models}, dataset)
+    result = run_audit(loaded, dataset, on_bad=on_bad)
     result.save(out)
     if as_json:
         typer.echo(json.dumps(result.to_dict(), indent=2, ensure_ascii=False))

@@ -1,10 +1,11 @@
 """Images with labels, attributes, masks, boxes and parts; loaders, generators and checks."""
 
+from foveate.data.benchmark import SPLITS, Benchmark
 from foveate.data.check import CheckReport, Problem, check
 from foveate.data.cmnist import cmnist
 from foveate.data.compose import compose
 from foveate.data.critters import critters
-from foveate.data.dataset import SPLITS, Benchmark, GroupedDataset, Sample
+from foveate.data.dataset import GroupedDataset, Sample
 from foveate.data.dominoes import dominoes
 from foveate.data.huggingface import from_huggingface
 from foveate.data.images import ArrayImages, FileImages, decode

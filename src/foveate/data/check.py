@@ -47,7 +47,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.data.dataset import SPLITS, Benchmark, GroupedDataset
+from foveate.data.benchmark import SPLITS, Benchmark
+from foveate.data.dataset import GroupedDataset
 from foveate.data.duplicates import THUMBNAIL, fingerprint, near_clusters
 from foveate.data.images import NO_SUCH_FILE
 from foveate.data.scan import Problem, scan_csv, scan_path, some

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.data.dataset import Benchmark, GroupedDataset
+from foveate.data.benchmark import Benchmark
+from foveate.data.dataset import GroupedDataset
 from foveate.data.pools import Deck, Pool, cell_counts, deal, load_pool, prepare_assets, shuffled_cells
 from foveate.errors import DataError, suggest
 

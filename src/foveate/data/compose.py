@@ -14,9 +14,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from PIL import Image
 
+from foveate.data.benchmark import SPLITS, Benchmark
 from foveate.data.composite import CompositeMasks, Composites, Placement, Recipe, tight_box
 from foveate.data.composite_sources import SourceTable
-from foveate.data.dataset import SPLITS, Benchmark, GroupedDataset
+from foveate.data.dataset import GroupedDataset
 from foveate.data.images import FileImages
 from foveate.data.pools import Deck, cell_counts, deal, shuffled_cells
 from foveate.errors import DataError, UnreadableImage, suggest
@@ -92,14 +93,14 @@ def compose(
         split: column that holds the split.
         root: folder that relative paths start from.
         on_bad: ``"skip"`` leaves unreadable pictures and empty masks out (named in a warning and in
-            ``notes["bad"]``), ``"stop"`` raises.
+            ``notes["bad"]``), ``"raise"`` stops.
         image_format: ``png`` (exact) or ``jpg`` (quality 95, about a quarter of the space).
         overwrite: replace an earlier benchmark in ``out``.
         seed: everything random follows from it.
         name: what to call the benchmark.
 
     Returns:
-        A :class:`~foveate.data.dataset.Benchmark`; ``extras`` name each image's ``foreground`` and
+        A :class:`~foveate.data.benchmark.Benchmark`; ``extras`` name each image's ``foreground`` and
         ``background``.
     """
     _check_settings(scale, size, on_bad, image_format, mask_threshold)
@@ -230,8 +231,8 @@ def _check_settings(scale: tuple[float, float], size: int, on_bad: str, image_fo
         )
     if size < 8:
         raise DataError(f"size is the output side in pixels, at least 8; found {size}.")
-    if on_bad not in ("skip", "stop"):
-        raise DataError(f"on_bad is 'skip' or 'stop', found '{on_bad}'.")
+    if on_bad not in ("raise", "skip"):
+        raise DataError(f"on_bad is 'raise' or 'skip', found '{on_bad}'.")
     if image_format not in ("png", "jpg"):
         raise DataError(f"image_format is 'png' or 'jpg', found '{image_format}'.")
     if not 1 <= mask_threshold <= 255:
@@ -259,7 +260,7 @@ def _report_bad(bad: Sequence[UnreadableImage], on_bad: str) -> None:
     if not bad:
         return
     some = "; ".join(str(b) for b in bad[:5]) + (" …" if len(bad) > 5 else "")
-    if on_bad == "stop":
+    if on_bad == "raise":
         raise DataError(f"{len(bad)} pictures cannot be used: {some}. Mend them, or leave them out with on_bad='skip'.")
     warnings.warn(f"left out {len(bad)} pictures that cannot be used: {some}", stacklevel=3)
 

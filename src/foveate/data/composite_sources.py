@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from foveate.data.benchmark import SPLITS
 from foveate.data.composite import tight_box
-from foveate.data.dataset import SPLITS
 from foveate.data.images import decode, decode_mask
 from foveate.errors import DataError, UnreadableImage, suggest
 

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.data.dataset import SPLITS, Benchmark, GroupedDataset
+from foveate.data.benchmark import SPLITS, Benchmark
+from foveate.data.dataset import GroupedDataset
 from foveate.data.drawing.animals import COATS, KEYPOINTS
 from foveate.data.drawing.exact import raw_bits
 from foveate.data.drawing.habitats import HABITATS
@@ -80,7 +81,7 @@ def critters(
         distractors: things of other kinds lying about in every ``test`` image, unrelated to the class.
 
     Returns:
-        A :class:`~foveate.data.dataset.Benchmark` with masks, boxes, keypoints (``ds.keypoint_names``), and
+        A :class:`~foveate.data.benchmark.Benchmark` with masks, boxes, keypoints (``ds.keypoint_names``), and
         ``extras`` ``habitat``, ``colour``, ``facing`` and, when on, ``second``.
 
     >>> bench = critters(seed=0, train=200, target=8, val=8, test=40)

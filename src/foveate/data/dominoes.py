@@ -9,7 +9,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.data.dataset import Benchmark, GroupedDataset
+from foveate.data.benchmark import Benchmark
+from foveate.data.dataset import GroupedDataset
 from foveate.data.pools import Deck, Pool, cell_counts, deal, load_pool, prepare_assets, shuffled_cells
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from foveate.data.dataset import SPLITS, Benchmark, GroupedDataset
+from foveate.data.benchmark import SPLITS, Benchmark
+from foveate.data.dataset import GroupedDataset
 from foveate.data.images import decode, decode_bytes, to_rgb
 from foveate.data.scan import SPLIT_ALIASES, ordered_names
 from foveate.data.tables import unseen_labels

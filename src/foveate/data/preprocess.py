@@ -168,8 +168,12 @@ def image_size(dataset: GroupedDataset) -> tuple[int, int]:
 def as_images(images: Tensor | NDArray[np.uint8] | Sequence[Any]) -> list[Tensor]:
     """A batch in any of the usual forms as a list of ``uint8 [3, H, W]``.
 
-    Accepts a tensor ``[B, 3, H, W]`` (uint8, or float in ``[0, 1]``), an array ``[B, H, W, 3]`` of uint8,
-    or a list of PIL images, arrays, tensors or paths.
+    Accepts a tensor ``[B, 3, H, W]`` (uint8, or float in ``[0, 1]``), an array ``[B, H, W, 3]`` of the same
+    types, or a list of PIL images, arrays, tensors or paths. In a list, a grey ``[H, W]`` array or tensor is
+    repeated to three channels, as grey files are.
+
+    >>> [tuple(image.shape) for image in as_images([np.zeros((4, 6), np.uint8), torch.rand(3, 5, 5)])]
+    [(3, 4, 6), (3, 5, 5)]
     """
     from PIL import Image
 
@@ -180,15 +184,32 @@ def as_images(images: Tensor | NDArray[np.uint8] | Sequence[Any]) -> list[Tensor
             item = np.asarray(to_rgb(item))
         elif isinstance(item, (str, bytes)) or hasattr(item, "__fspath__"):
             item = decode(item)
-        if isinstance(item, np.ndarray):
-            item = torch.from_numpy(np.ascontiguousarray(item.transpose(2, 0, 1)).copy())
-        if not isinstance(item, Tensor) or item.ndim != 3 or item.shape[0] != 3:
-            found = tuple(item.shape) if hasattr(item, "shape") else type(item).__name__
-            raise DataError(f"expected RGB images as [3, H, W] tensors, [H, W, 3] arrays or PIL; found {found}.")
+        found = tuple(item.shape) if hasattr(item, "shape") else type(item).__name__
+        if isinstance(item, np.ndarray) and item.ndim in (2, 3):
+            channels_first = item.transpose(2, 0, 1) if item.ndim == 3 else item
+            item = torch.from_numpy(np.ascontiguousarray(channels_first).copy())
+        if isinstance(item, Tensor) and item.ndim == 2:
+            item = item.expand(3, -1, -1)
+        if not isinstance(item, Tensor) or item.ndim != 3 or item.shape[0] != 3 or not item.numel():
+            raise DataError(
+                f"expected RGB images as [3, H, W] tensors, [H, W, 3] arrays or PIL, or grey ones as [H, W]; "
+                f"found {found}."
+            )
         if item.dtype != torch.uint8:
-            if item.min() < 0 or item.max() > 1:
+            if not (item.min() >= 0 and item.max() <= 1):  # NaN is neither
                 raise DataError("float images must lie in [0, 1]; do not normalise them, the model does.")
             item = (item * 255).round().to(torch.uint8)
         return item
 
-    return [one(item) for item in images]
+    single = isinstance(images, (Image.Image, str, bytes)) or hasattr(images, "__fspath__")
+    # the rows of one image must not pass for a batch of grey ones
+    if single or (isinstance(images, (np.ndarray, Tensor)) and images.ndim != 4):
+        raise DataError(
+            "expected a batch: a [B, 3, H, W] tensor, a [B, H, W, 3] array or a list of images; "
+            f"found {tuple(images.shape) if hasattr(images, 'shape') else type(images).__name__}. "
+            "Put one image in a list: [image]."
+        )
+    batch = [one(item) for item in images]
+    if not batch:
+        raise DataError("expected at least one image, found none.")
+    return batch

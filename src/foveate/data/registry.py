@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from foveate.data.benchmark import Benchmark
 from foveate.data.cmnist import cmnist
 from foveate.data.critters import critters
-from foveate.data.dataset import Benchmark
 from foveate.data.dominoes import dominoes
 from foveate.errors import DataError, suggest
 
@@ -48,6 +48,12 @@ def load(name: str, root: str | Path | None = None, **options: Any) -> Benchmark
         if option not in known:
             named = [p for p in known if p != "root"]
             raise DataError(f"{name} has no option '{option}'.{suggest(option, named)} It has: {', '.join(named)}.")
+    given = ", ".join(f"{k}={v!r}" for k, v in options.items())
     if root is not None and "root" in known:
         options["root"] = root
-    return make(**options)
+    try:
+        return make(**options)
+    except (TypeError, ValueError) as error:
+        if not given:  # nothing a user chose can be the reason
+            raise
+        raise DataError(f"{name} cannot be made with {given}: {error}. See help(foveate.data.{name}).") from error

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from foveate.data.dataset import SPLITS
+from foveate.data.benchmark import SPLITS
 from foveate.data.images import IMAGE_SUFFIXES
 from foveate.errors import DataError, suggest
 

@@ -18,7 +18,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from PIL import Image
 
-from foveate.data.dataset import SPLITS, Benchmark, GroupedDataset
+from foveate.data.benchmark import SPLITS, Benchmark
+from foveate.data.dataset import GroupedDataset
 from foveate.data.images import FileImages
 from foveate.data.scan import (
     BOX,

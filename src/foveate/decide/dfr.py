@@ -101,7 +101,7 @@ class DFRHead(LinearDecision):
         g = np.asarray(groups, dtype=np.int64)
         if g.shape != y.shape:
             raise DataError(f"DFRHead: {g.shape} groups for {y.shape} labels; give one each.")
-        self._note_absent(g, num_groups)
+        self.absent_groups_ = warn_of_absent_groups(g, num_groups)
         rng = np.random.default_rng(self.seed)
         present = np.unique(y)
         classes = num_classes or int(y.max()) + 1
@@ -175,17 +175,19 @@ class DFRHead(LinearDecision):
             return [l1_logistic(z, s, C, None if start is None else start[k]) for k, s in enumerate(signs)]
         return [liblinear_l1(z[:, :-1], s, C, self.liblinear_tol) for s in signs]
 
-    def _note_absent(self, g: NDArray[np.int64], num_groups: int | None) -> None:
-        known = num_groups or int(g.max()) + 1
-        self.absent_groups_ = sorted(set(range(known)) - set(g.tolist()))
-        if self.absent_groups_:
-            few = ", ".join(map(str, self.absent_groups_[:8])) + (", …" if len(self.absent_groups_) > 8 else "")
-            warnings.warn(
-                f"DFRHead: {len(self.absent_groups_)} of {known} groups have no samples ({few}); "
-                "balancing over the groups observed.",
-                AbsentGroupWarning,
-                stacklevel=3,
-            )
+
+def warn_of_absent_groups(groups: NDArray[np.int64], num_groups: int | None = None) -> list[int]:
+    """Groups below ``num_groups`` without a sample; warns with :class:`AbsentGroupWarning` when there are any."""
+    known = num_groups or int(groups.max()) + 1
+    absent = sorted(set(range(known)) - set(groups.tolist()))
+    if absent:
+        few = ", ".join(map(str, absent[:8])) + (", …" if len(absent) > 8 else "")
+        warnings.warn(
+            f"DFR: {len(absent)} of {known} groups have no samples ({few}); balancing over the groups observed.",
+            AbsentGroupWarning,
+            stacklevel=3,
+        )
+    return absent
 
 
 def liblinear_l1(features: Floats, signs: Floats, C: float, tol: float = 1e-4) -> Floats:

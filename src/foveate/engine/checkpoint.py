@@ -27,14 +27,11 @@ def load_checkpoint(path: str | Path, identity: dict[str, Any]) -> dict[str, Any
     except Exception as error:
         raise ModelError(f"{path} is not a readable checkpoint: {str(error).splitlines()[0]}") from error
     found = state.get("identity", {}) if isinstance(state, dict) else {}
-    for part, what in (
-        ("shapes", "architecture"),
-        ("data", "training data"),
-        ("settings", "training settings"),
-    ):
+    parts = {"shapes": "architecture", "data": "training data", "settings": "training settings", "method": "method"}
+    for part, what in parts.items():
         if found.get(part) != identity[part]:
             detail = ""
-            if part == "settings" and isinstance(found.get(part), dict):
+            if part in ("settings", "method") and isinstance(found.get(part), dict):
                 changed = [k for k, v in identity[part].items() if found[part].get(k) != v]
                 detail = f" (changed: {', '.join(changed)})"
             raise ModelError(

@@ -58,7 +58,8 @@ class TensorFeed:
     """Features ``[N, ...]`` of a frozen network (an array, a memory map, or a tensor) instead of images.
 
     With ``[N, copies, ...]`` features of augmented copies, each step of training draws one copy an image;
-    evaluation always reads copy 0, which is the plain image.
+    evaluation always reads copy 0, which is the plain image. ``rows`` gives the row of ``inputs`` for every item of
+    ``dataset`` when some rows are to be left out.
     """
 
     def __init__(
@@ -68,15 +69,23 @@ class TensorFeed:
         *,
         copies: bool = False,
         seed: int = 0,
+        rows: Indices | None = None,
     ):
         self.inputs = inputs
         self.dataset = dataset
         self.copies = copies
         self.seed = seed
+        self.rows = rows
+
+    def plain(self) -> NDArray[np.float32]:
+        """The features of every item's plain image, ``[len(dataset), ...]``, for solvers that take all at once."""
+        found = np.asarray(self.inputs[:, 0] if self.copies else self.inputs)
+        return found if self.rows is None else found[self.rows]
 
     def _batch(self, positions: Indices, which: Indices | None) -> Batch:
         ds = self.dataset
-        taken = self.inputs[positions] if which is None else self.inputs[positions, which]
+        at = positions if self.rows is None else self.rows[positions]
+        taken = self.inputs[at] if which is None else self.inputs[at, which]
         inputs = taken if isinstance(taken, Tensor) else torch.from_numpy(np.ascontiguousarray(taken))
         return Batch(
             inputs.float(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import time
@@ -23,7 +24,7 @@ from foveate.engine.schedule import rate_factor
 from foveate.engine.seeds import random_state, restore_random_state
 from foveate.engine.selection import Selection
 from foveate.engine.settings import TrainSettings
-from foveate.errors import TrainingStopped
+from foveate.errors import FoveateError, TrainingStopped
 
 log = logging.getLogger("foveate")
 
@@ -85,6 +86,7 @@ def train(
     groups: list[dict[str, Any]] | None = None,
     on_epoch: Callable[[int, nn.Module], None] | None = None,
     title: str = "training",
+    record: Mapping[str, Any] | None = None,
 ) -> History:
     """Train ``model`` in place and leave it with the selected weights.
 
@@ -102,13 +104,17 @@ def train(
         groups: parameter groups with an optional ``lr_scale`` each; by default all trainable parameters.
         on_epoch: called after every epoch with its number and the model.
         title: what the progress bar says.
+        record: whatever else must agree (the method and its settings) for a checkpoint to be resumed; plain values.
     """
     from lightning_fabric import Fabric
 
-    fabric = Fabric(
-        accelerator=settings.accelerator, devices=settings.devices, strategy=settings.strategy,
-        precision=settings.precision,  # type: ignore[arg-type]
-    )  # fmt: skip
+    try:
+        fabric = Fabric(
+            accelerator=settings.accelerator, devices=settings.devices, strategy=settings.strategy,
+            precision=settings.precision,  # type: ignore[arg-type]
+        )  # fmt: skip
+    except (ValueError, RuntimeError, TypeError) as error:
+        raise FoveateError(f"accelerator, devices, strategy or precision do not fit this machine: {error}") from error
     fabric.launch()
     plan = plan or Shuffled(len(feed.dataset), settings.seed)
     optimizer = _optimizer(settings, groups or parameter_groups(model, settings.weight_decay))
@@ -117,7 +123,7 @@ def train(
         wrapped.mark_forward_method(method)
     if isinstance(objective, nn.Module):
         objective.to(fabric.device)
-    run = _Run(fabric, model, wrapped, optimizer, objective, plan, feed, settings, select)
+    run = _Run(fabric, model, wrapped, optimizer, objective, plan, feed, settings, select, dict(record or {}))
     run.resume()
     run.go(title, on_epoch)
     model.cpu()
@@ -130,7 +136,9 @@ class _Run:
     def __init__(
         self, fabric: Any, model: nn.Module, wrapped: nn.Module, optimizer: torch.optim.Optimizer,
         objective: Objective, plan: Plan, feed: Feed, settings: TrainSettings, select: Selection | None,
+        record: dict[str, Any],
     ):  # fmt: skip
+        self.record = record
         self.fabric, self.model, self.wrapped, self.optimizer = fabric, model, wrapped, optimizer
         self.objective, self.plan, self.feed, self.settings, self.select = (
             objective,
@@ -151,7 +159,8 @@ class _Run:
         """What must agree for a checkpoint to belong to this run."""
         keep = self.settings.model_dump(exclude={"checkpoint", "checkpoint_every", "progress", "devices", "strategy"})
         shapes = {k: list(v.shape) for k, v in self.model.state_dict().items()}
-        return {"settings": keep, "shapes": shapes, "data": self.feed.dataset.fingerprint}
+        method = json.loads(json.dumps({**self.record, "select": self.history.selection}, default=str, sort_keys=True))
+        return {"settings": keep, "shapes": shapes, "data": self.feed.dataset.fingerprint, "method": method}
 
     def resume(self) -> None:
         if self.settings.checkpoint is None or not Path(self.settings.checkpoint).exists():
@@ -192,7 +201,9 @@ class _Run:
     def _batches(self, epoch: int) -> Sequence[Indices]:
         size = self.settings.batch_size * self.fabric.world_size
         batches = list(self.plan.batches(epoch, size))
-        if self.settings.drop_last and len(batches) > 1 and len(batches[-1]) < size:
+        short = len(batches) > 1 and len(batches[-1]) < size
+        # one image alone has no batch statistics: BatchNorm refuses it on a 1x1 map and learns noise otherwise
+        if short and (self.settings.drop_last or len(batches[-1]) < 2 * self.fabric.world_size):
             batches = batches[:-1]
         return batches
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -50,7 +51,7 @@ class Selection:
 
     def better(self, new: float, old: float | None) -> bool:
         """Whether ``new`` beats ``old``."""
-        if old is None:
+        if old is None or math.isnan(old):
             return True
         return new < old if self.metric == "loss" else new > old
 

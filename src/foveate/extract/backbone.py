@@ -103,13 +103,6 @@ class Backbone(nn.Module):
             )
         return patches.transpose(1, 2).reshape(len(tokens), -1, h, w)
 
-    @property
-    def gradcam_layer(self) -> nn.Module:
-        """The layer whose output Grad-CAM reads: the last feature map, or the last ViT block's first norm."""
-        if self.is_vit:
-            return self.net.blocks[-1].norm1  # type: ignore[index,union-attr,return-value]
-        return self
-
     def weights_hash(self) -> str:
         """A hash of every weight and buffer, for cache keys and records."""
         hasher = hashlib.blake2b(digest_size=16)
@@ -269,6 +262,15 @@ def read_state(checkpoint: str | Path) -> dict[str, Tensor]:
     if not isinstance(state, dict) or not all(isinstance(v, Tensor) for v in state.values()):
         raise ModelError(f"{path} does not hold a state dict (names and tensors).")
     return state
+
+
+def native_size(name: str) -> tuple[int, int]:
+    """``(height, width)`` a timm model was made for; 224 when it does not say."""
+    import timm.models
+
+    known = timm.models.get_pretrained_cfg(name) if name.split(".")[0] in _known() else None
+    height, width = (known.input_size if known is not None else (3, 224, 224))[-2:]
+    return int(height), int(width)
 
 
 def default_preprocess(backbone: Backbone, image_size: tuple[int, int]) -> Preprocess:

@@ -170,6 +170,8 @@ class FeatureStore:
         if opened is None:
             raise StorageError(f"the features just written to {self.root / name} are gone; who deleted them?")
         found = (Maps if readout is None and layer == "maps" else Features)(opened, copies)
+        if found.bad and on_bad == "skip":
+            log.warning("skipped %d unreadable images of %s, first %s", len(found.bad), dataset.name, found.bad[0][1])
         if found.bad and on_bad == "raise":
             _, where, reason = found.bad[0]
             raise UnreadableImage(where, f"{reason}. Remove it, or go on without it: on_bad='skip' (--on-bad skip)")

@@ -85,7 +85,10 @@ class CnC(ERM):
             anchor_share=self.anchor_share, rng=derived_seed(self.training.seed, epoch),
         )  # fmt: skip
         # a step of one anchor would leave BatchNorm and the contrast little to work with
-        return [readable[b.indices] for b in made.batches if len(b.anchors) > 1], made.notes
+        kept = [readable[b.indices] for b in made.batches if len(b.anchors) > 1]
+        if not kept:
+            raise FoveateError("CnC: no step has two anchors; use samples of at least 2 and more training images.")
+        return kept, made.notes
 
     def _plan(self, train: GroupedDataset) -> Plan:
         def make(epoch: int) -> Sequence[NDArray[np.int64]]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from foveate.data.dataset import GroupedDataset
 from foveate.data.loading import Batch
 from foveate.decide import l1_penalty
-from foveate.engine import Selection, seed_everything
+from foveate.engine import seed_everything
 from foveate.engine import train as run_training
 from foveate.errors import DataError, FoveateError
 from foveate.look import Gaze
@@ -95,6 +95,7 @@ class DAR(PostHoc):
         """Adapt on ``target`` (or on the first argument when it is the only one)."""
         data = train if target is None else target
         backbone = self._frozen()  # step 1: the biased model, frozen
+        data, val = self._aligned(data), None if val is None else self._aligned(val)
         if self.learn == "attribute":
             data, val = _by_attribute(data), None if val is None else _by_attribute(val)
             self._remember(data)
@@ -102,9 +103,15 @@ class DAR(PostHoc):
         self.network_ = self._with_attention(backbone, data.num_classes)  # step 2: GAP out, attention in
         feed = self._feed(backbone, data, "maps", self.copies)
         metric = "average" if self.learn == "attribute" else self.select
-        select = None if val is None else Selection(metric, self._feed(backbone, val, "maps"), self.train_counts_)
+        select = None if val is None else self._selection(metric, self._feed(backbone, val, "maps"))
         self.history_ = run_training(  # step 3: train pool and head on the balanced set
-            _Tail(self.network_), feed, self.training, objective=self._loss, select=select, title="DAR"
+            _Tail(self.network_),
+            feed,
+            self.training,
+            objective=self._loss,
+            select=select,
+            title="DAR",
+            record=self._run_record(backbone),
         )
         self.selection_ = self.history_.selection
         return self
@@ -125,6 +132,7 @@ class DAR(PostHoc):
     def attend(self, images: Images) -> Gaze:
         """Where the pool's queries look (last layer): the map is the mean over queries and heads;
         ``scores["queries"]`` holds each query's own map ``[B, n_q, h, w]``."""
+        self._require_fit()
         maps = self.network_.cpu().eval().maps(self.inputs(images))
         weights = self.network_.pool.attention(maps)[-1]  # type: ignore[union-attr,operator]
         if weights.ndim == 3:  # Jetley: one map

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from foveate.data.dataset import GroupedDataset
 from foveate.data.loading import Batch, Loader
-from foveate.decide import DFRHead, l1_penalty
-from foveate.decide.dfr import C_GRID
-from foveate.engine import Feed, History, ImageFeed, Selection, seed_everything
+from foveate.decide import DFRHead, l1_penalty, sampling_weights
+from foveate.decide.dfr import C_GRID, warn_of_absent_groups
+from foveate.engine import Drawn, Feed, History, ImageFeed, seed_everything
 from foveate.engine import train as run_training
 from foveate.errors import FoveateError
 from foveate.extract import Backbone
@@ -37,7 +37,9 @@ class DFR(PostHoc):
             L1 penalty; ``"conv"`` also trains the last convolution; ``"two-layer"`` puts a hidden layer
             before it.
         refits: balanced subsets averaged by the original.
-        l1: weight of the L1 penalty on the new layer (all but the original).
+        l1: weight of the L1 penalty on the new layers (all but the original).
+        copies: augmented copies to train on (``gradient`` and ``two-layer``; ``conv`` augments live, the original
+            fits plain features).
         options: ``select``, ``store``, ``on_bad``, and any of :class:`~foveate.engine.TrainSettings`.
 
     Groups without target images are left out of the balance, with a warning.
@@ -55,9 +57,11 @@ class DFR(PostHoc):
         *,
         variant: Literal["logistic", "gradient", "conv", "two-layer"] = "logistic",
         refits: int = 20,
-        l1: float = 0.0,
+        l1: float = 1e-4,
         **options: Any,
     ):
+        if variant in ("conv", "two-layer"):  # more than a linear layer learns: the rate for that is too high
+            options.setdefault("lr", 1e-3)
         super().__init__(base, **options)
         if variant not in VARIANTS:
             raise FoveateError(f"unknown variant '{variant}'; DFR has {', '.join(VARIANTS)}.")
@@ -71,6 +75,7 @@ class DFR(PostHoc):
         """Refit on ``target`` (or on the first argument when it is the only one)."""
         data = train if target is None else target
         backbone = self._frozen()
+        data, val = self._aligned(data), None if val is None else self._aligned(val)
         seed_everything(self.training.seed)
         if self.variant == "logistic":
             self.network_, self.history_ = self._logistic(backbone, data, val), History()
@@ -87,10 +92,10 @@ class DFR(PostHoc):
         """The original: C tuned on ``val`` by ``select`` (without ``val``: on a held-out half of every target group
         by worst-group accuracy), then averaged refits."""
         feed = self._feed(backbone, data, "pooled")
-        x, y, groups = feed.inputs, feed.dataset.labels, feed.dataset.require_groups("DFR")
+        x, y, groups = feed.plain(), feed.dataset.labels, feed.dataset.require_groups("DFR")
         strength: float | tuple[float, ...] = C_GRID
         if val is not None:
-            select = Selection(self.select, self._feed(backbone, val, "pooled"), self.train_counts_)
+            select = self._selection(self.select, self._feed(backbone, val, "pooled"))
             scores = {}
             for c in C_GRID:
                 head = DFRHead(c, refits=1, seed=self.training.seed).fit(
@@ -117,13 +122,25 @@ class DFR(PostHoc):
         else:
             feed = self._feed(network.backbone, data, "pooled", self.copies)
             held = None if val is None else self._feed(network.backbone, val, "pooled")
-        select = None if held is None else Selection(self.select, held, self.train_counts_)
+        select = None if held is None else self._selection(self.select, held)
+        groups = feed.dataset.require_groups("DFR")
+        warn_of_absent_groups(groups, data.num_groups)
+        plan = Drawn(sampling_weights(groups), seed=self.training.seed)  # every group equally likely
 
         def objective(model: nn.Module, batch: Batch) -> Tensor:
             loss = F.cross_entropy(model(batch.inputs), batch.labels)
             return loss + self.l1 * l1_penalty(network.head) if self.l1 else loss
 
-        history = run_training(model, feed, self.training, objective=objective, select=select, title="DFR")
+        history = run_training(
+            model,
+            feed,
+            self.training,
+            objective=objective,
+            plan=plan,
+            select=select,
+            title="DFR",
+            record=self._run_record(network.backbone),
+        )
         network.backbone.requires_grad_(False)
         return history
 
@@ -134,10 +151,11 @@ class DFR(PostHoc):
 
 def unfreeze_last_convolution(backbone: Backbone) -> nn.Conv2d:
     """Let the last convolution of a frozen CNN be trained (its normalisation stays frozen)."""
-    convolutions = [m for m in backbone.modules() if isinstance(m, nn.Conv2d)]
-    if not convolutions or backbone.is_vit:
+    if backbone.is_vit:
         raise FoveateError(f"'{backbone.spec.name}' has no convolution to unfreeze; use another DFR variant.")
-    # a shortcut's 1x1 convolution may come after the main path in module order
-    main = [c for c in convolutions if c.kernel_size != (1, 1)] or convolutions
-    main[-1].requires_grad_(True)
-    return main[-1]
+    named = [(n, m) for n, m in backbone.named_modules() if isinstance(m, nn.Conv2d) and "downsample" not in n]
+    # the one that writes the maps: not a shortcut's, not a depthwise or squeeze-and-excite one
+    writers = [m for _, m in named if m.out_channels == backbone.map_dim and m.groups == 1 and m.bias is None]
+    last = (writers or [m for _, m in named])[-1]
+    last.requires_grad_(True)
+    return last

@@ -70,6 +70,7 @@ def entanglement(
     if core is None and dataset.masks is None:
         raise DataError(f"{dataset.name} has no masks; give one core mask for all images, or add a mask column.")
     chosen = np.linspace(0, len(dataset) - 1, min(images, len(dataset))).astype(int)
+    exact = core is not None
     prepared, masks = _prepared(system, dataset.subset(chosen), core)
     network, view = system.network_.cpu().eval(), system.preprocess_
     cep = {level: CEPAccumulator(level) for level in ("map", "pixel", "feature", "output")}
@@ -79,8 +80,8 @@ def entanglement(
         for start in range(0, len(prepared), batch_size):
             at = slice(start, start + batch_size)
             own, others = prepared[at], prepared[order[at]]
-            mask = core if core is not None else masks[at]
-            swapped = swap(own, mask, others, None if core is not None else masks[order[at]])
+            mask = masks if exact else masks[at]
+            swapped = swap(own, mask, others, None if exact else masks[order[at]])
             inputs = view.normalise(torch.cat([own, *swapped]))
             with torch.no_grad():
                 maps = network.maps(inputs)
@@ -93,7 +94,7 @@ def entanglement(
                 cgp.update(network.gradcam(inputs[: len(own)]).map, mask)
     return Entanglement(
         **{level: accumulator.compute() for level, accumulator in cep.items()},
-        cap=cap.compute(), cgp=cgp.compute(), exact=core is not None,
+        cap=cap.compute(), cgp=cgp.compute(), exact=exact,
     )  # fmt: skip
 
 
@@ -102,7 +103,7 @@ def _prepared(system: NetworkSystem, dataset: GroupedDataset, core: Tensor | Non
     samples = list(dataset)
     images = torch.stack([view.prepare(s.image) for s in samples])
     if core is not None:
-        return images, core
+        return images, view.prepare_mask(core.float())
     if any(s.mask is None for s in samples):
         raise DataError(f"{dataset.name}: some images have no mask; every image needs one here.")
     return images, torch.stack([view.prepare_mask(s.mask) for s in samples if s.mask is not None])

@@ -28,9 +28,9 @@ from foveate.engine import (
 )
 from foveate.errors import DataError
 from foveate.extract import create_backbone
-from foveate.extract.backbone import Backbone, default_preprocess
+from foveate.extract.backbone import Backbone, default_preprocess, native_size
 from foveate.systems.network import Network, NetworkSystem
-from foveate.systems.system import Needs
+from foveate.systems.system import Needs, aligned
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -142,10 +142,12 @@ class ERM(NetworkSystem):
             return self.image_size, self.image_size
         if self.image_size is not None:
             return tuple(self.image_size)  # type: ignore[return-value]
+        if self.pretrained or self.weights:
+            return native_size(self.backbone)
         spread = np.linspace(0, len(train) - 1, min(len(train), 8)).astype(int)
         sizes = {image_size(train.subset(range(i, len(train)))) for i in spread}
         first = sizes.pop()
-        return first if not (self.pretrained or sizes) and max(first) <= 256 else (224, 224)
+        return first if not sizes and max(first) <= 256 else (224, 224)
 
     def _preprocess(self, backbone: Backbone, train: GroupedDataset, size: tuple[int, int]) -> Preprocess:
         if self.pretrained or self.weights:
@@ -163,8 +165,9 @@ class ERM(NetworkSystem):
         select = None
         objective = self._objective(train)
         if val is not None:
-            counts = None if train.attributes is None else train.group_counts
-            select = Selection(self.select, self._feed(val, augment=False), counts)
+            val = aligned(self, val)
+            same = train.attributes is not None and val.attribute_names == train.attribute_names
+            select = Selection(self.select, self._feed(val, augment=False), train.group_counts if same else None)
         return run_training(
             network,
             self._feed(train, self.augment),
@@ -174,4 +177,5 @@ class ERM(NetworkSystem):
             select=select,
             on_epoch=self._after_epoch(network, objective, train, val),
             title=type(self).__name__,
+            record={"system": type(self).__name__, **self.identity()},
         )

@@ -14,7 +14,7 @@ from foveate.data.dataset import GroupedDataset
 from foveate.data.loading import Batch
 from foveate.decide import GroupDROLoss, automatic_adjustment, group_means, sampling_weights
 from foveate.engine import Drawn, Objective, Plan, predict_feed
-from foveate.errors import DataError
+from foveate.errors import DataError, FoveateError
 from foveate.systems.erm import ERM
 from foveate.systems.network import Network
 from foveate.systems.system import Needs
@@ -60,6 +60,8 @@ class GroupDRO(ERM):
         **options: Any,
     ):
         super().__init__(backbone, **options)
+        if isinstance(adjustment, str) and adjustment != "auto":
+            raise FoveateError(f"adjustment is a number or 'auto'; found '{adjustment}'.")
         self.step_size = step_size
         self.adjustment = adjustment
 
@@ -87,14 +89,16 @@ class GroupDRO(ERM):
         val.require_groups("GroupDRO with adjustment='auto'")
         assert isinstance(objective, _Robust)
 
-        def group_losses(ds: GroupedDataset) -> Tensor:
+        def group_losses(ds: GroupedDataset) -> tuple[Tensor, Tensor]:
             device = next(network.parameters()).device
             logits, at = predict_feed(network, self._feed(ds, augment=False), device)
             losses = F.cross_entropy(torch.from_numpy(logits), torch.from_numpy(ds.labels[at]), reduction="none")
-            return group_means(losses, torch.from_numpy(ds.require_groups("GroupDRO")[at]), ds.num_groups)[0]
+            return group_means(losses, torch.from_numpy(ds.require_groups("GroupDRO")[at]), ds.num_groups)
 
         def adjust(epoch: int, model: nn.Module) -> None:
-            counts = torch.from_numpy(train.group_counts)
-            objective.loss.set_adjustment(automatic_adjustment(group_losses(val), group_losses(train), counts))
+            (held, there), (seen, here) = group_losses(val), group_losses(train)
+            gap = automatic_adjustment(held, seen, torch.from_numpy(train.group_counts))
+            # a group that is missing on one side has no gap to go by; a loss of 0 would stand for it otherwise
+            objective.loss.set_adjustment(torch.where(there & here, gap, 0.0))
 
         return adjust

@@ -57,7 +57,9 @@ class JTT(ERM):
 
     def _first(self, train: GroupedDataset) -> None:
         first = first_model(self, self.first_epochs, self.first_weight_decay).fit(train)
-        self.errors_ = error_set(first.predict(train, on_bad=self.on_bad), train.labels)
+        guesses = first.predict(train, on_bad=self.on_bad)
+        # an unreadable image has no prediction: it is no error, and must not be counted as many
+        self.errors_ = error_set(np.where(guesses < 0, train.labels, guesses), train.labels)
         if not len(self.errors_):
             log.warning("JTT: the first model makes no error in training, so the second is plain ERM.")
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from foveate.engine import History, TrainSettings
+from foveate.engine import History
 from foveate.errors import ModelError
 from foveate.extract import Backbone, BackboneSpec, create_backbone
 from foveate.look import Gaze, gradcam
@@ -129,7 +129,6 @@ def default_device(accelerator: str = "auto") -> torch.device:
 class NetworkSystem(System):
     """A system whose fitted form is one :class:`Network`: how it predicts, looks and is saved."""
 
-    training: TrainSettings
     network_: Network
     history_: History
 
@@ -139,8 +138,14 @@ class NetworkSystem(System):
         self.network_.to(device).eval()
         return self.network_(inputs.to(device))
 
+    def identity(self) -> dict[str, Any]:
+        """The settings that change what is learned, for checkpoints."""
+        leave = {"base", "checkpoint", "checkpoint_every", "progress", "workers", "devices", "strategy", "store"}
+        return {k: v for k, v in self.get_params().items() if k not in leave}
+
     def look(self, images: Images, method: str = "grad-cam") -> Gaze:
         """Grad-CAM for the predicted class, from the grad-cam library."""
+        self._require_fit()
         return self.network_.cpu().eval().gradcam(self.inputs(images), method=method)
 
     def _config(self) -> dict[str, Any]:

@@ -6,16 +6,16 @@ import copy
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
+from torch import Tensor
 
 from foveate.data.dataset import GroupedDataset
 from foveate.data.loading import OnBad
-from foveate.engine import TensorFeed, TrainSettings, check_metric
+from foveate.engine import Feed, Selection, TensorFeed, TrainSettings, check_metric
 from foveate.errors import FoveateError, ModelError
 from foveate.extract import Backbone, FeatureStore, freeze
 from foveate.extract.features import Features
-from foveate.systems.network import NetworkSystem
-from foveate.systems.system import System
+from foveate.systems.network import NetworkSystem, default_device
+from foveate.systems.system import System, aligned
 
 
 class PostHoc(NetworkSystem):
@@ -32,7 +32,7 @@ class PostHoc(NetworkSystem):
     """
 
     post_hoc: ClassVar[bool] = True
-    DEFAULTS: ClassVar[dict[str, Any]] = {}
+    base_supervision_: str = ""
 
     def __init__(
         self,
@@ -67,20 +67,51 @@ class PostHoc(NetworkSystem):
         self.attribute_names_ = self.base.attribute_names_
         # majority and minority are those of the data the base learned its bias from
         self.train_counts_ = self.base.train_counts_
+        self.base_supervision_ = self.base.supervision()
         backbone = copy.deepcopy(self.base.network_.cpu().backbone)
         freeze(backbone)
         return backbone
 
     def _read(self, backbone: Backbone, dataset: GroupedDataset, layer: str, copies: int = 0) -> Features:
         """Features or maps of ``dataset``, computed once."""
-        return FeatureStore(self.store).read(
-            backbone, dataset, self.preprocess_, layer=layer, copies=copies, seed=self.training.seed,
-            on_bad=self.on_bad, workers=self.workers,
-        )  # fmt: skip
+        backbone.to(default_device(self.training.accelerator))
+        try:
+            return FeatureStore(self.store).read(
+                backbone, dataset, self.preprocess_, layer=layer, copies=copies, seed=self.training.seed,
+                on_bad=self.on_bad, workers=self.workers,
+            )  # fmt: skip
+        finally:
+            backbone.cpu()
 
     def _feed(self, backbone: Backbone, dataset: GroupedDataset, layer: str, copies: int = 0) -> TensorFeed:
         found = self._read(backbone, dataset, layer, copies)
-        rows: NDArray[np.int64] = np.flatnonzero(found.valid)
-        kept = dataset if len(rows) == len(dataset) else dataset.subset(rows)
-        array = np.asarray(found.array) if len(rows) == len(dataset) else np.asarray(found.array)[rows]
-        return TensorFeed(array, kept, copies=copies > 0, seed=self.training.seed)
+        array = np.asarray(found.array)
+        if found.valid.all():
+            return TensorFeed(array, dataset, copies=copies > 0, seed=self.training.seed)
+        rows = np.flatnonzero(found.valid)
+        return TensorFeed(array, dataset.subset(rows), copies=copies > 0, seed=self.training.seed, rows=rows)
+
+    def _train_labels(self) -> str:
+        # what the base consumed is consumed here too: a base chosen by groups must not pass as label-free
+        return f"base ({self.base_supervision_.replace('train: ', '')})" if self.base_supervision_ else self.needs.train
+
+    def _config(self) -> dict[str, Any]:
+        return {**super()._config(), "base_supervision": self.base_supervision_}
+
+    def _restore(self, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        super()._restore(config, tensors)
+        self.base_supervision_ = config.get("base_supervision", "")
+
+    def _aligned(self, dataset: GroupedDataset) -> GroupedDataset:
+        """``dataset`` with the base model's classes in its order."""
+        assert self.base is not None
+        return aligned(self.base, dataset)
+
+    def _selection(self, metric: str, feed: Feed) -> Selection:
+        """Selection on ``feed``, with the training counts when its attributes are those of the training data."""
+        same = feed.dataset.attribute_names == self.attribute_names_
+        return Selection(metric, feed, self.train_counts_ if same else None)
+
+    def _run_record(self, backbone: Backbone) -> dict[str, Any]:
+        """What must agree for a training checkpoint to be resumed."""
+        return {"system": type(self).__name__, **self.identity(), "base": backbone.weights_hash()}

@@ -20,7 +20,8 @@ from torch import Tensor
 from foveate.data.dataset import GroupedDataset
 from foveate.data.loading import Loader
 from foveate.data.preprocess import Preprocess, as_images
-from foveate.errors import DataError, FoveateError, ModelError, suggest
+from foveate.engine import TrainSettings
+from foveate.errors import DataError, FoveateError, ModelError, StorageError, suggest
 from foveate.files import atomic_folder, write_json
 from foveate.look import Gaze
 
@@ -54,6 +55,9 @@ class System:
     """
 
     needs: ClassVar[Needs] = Needs()
+    DEFAULTS: ClassVar[dict[str, Any]] = {}
+    """Where a system's usual training settings differ from those of ``TrainSettings``."""
+    training: TrainSettings
     preprocess_: Preprocess
     class_names_: list[str]
     train_counts_: NDArray[np.int64] | None
@@ -81,8 +85,11 @@ class System:
 
     def get_params(self) -> dict[str, Any]:
         """The constructor's settings, by name."""
-        training = self.training.model_dump(exclude_defaults=True) if hasattr(self, "training") else {}
-        return {**{n: getattr(self, n) for n in self.setting_names()}, **training}
+        chosen: dict[str, Any] = {}
+        if hasattr(self, "training"):
+            usual = TrainSettings.of(**self.DEFAULTS)
+            chosen = {k: v for k, v in self.training.model_dump().items() if v != getattr(usual, k)}
+        return {**{n: getattr(self, n) for n in self.setting_names()}, **chosen}
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{k}={v!r}" for k, v in self.get_params().items() if not isinstance(v, System))
@@ -102,7 +109,11 @@ class System:
         if self.selection_ is not None:
             groups = "group labels" if self.selection_["uses_groups"] else "labels"
             chosen = f"{groups} ({self.selection_['metric']})"
-        return str(Needs(self.needs.train, self.needs.target, self.needs.select or chosen))
+        return str(Needs(self._train_labels(), self.needs.target, self.needs.select or chosen))
+
+    def _train_labels(self) -> str:
+        """What the training step consumed."""
+        return self.needs.train
 
     def _remember(self, train: GroupedDataset) -> None:
         """Keep from the training set what later reports need."""
@@ -175,6 +186,7 @@ class System:
         self._require_fit()
         from foveate import __version__
 
+        check_folder(folder)
         params = {k: v for k, v in self.get_params().items() if not isinstance(v, System)}
         described = {
             "format": FORMAT, "foveate": __version__, "system": type(self).__name__, "params": params,
@@ -191,6 +203,14 @@ class System:
         return Path(folder)
 
 
+def check_folder(folder: str | Path) -> None:
+    """Raise unless a system may be saved at ``folder``: only a new or empty folder, or another saved system."""
+    place = Path(folder)
+    taken = place.is_dir() and any(place.iterdir()) and not (place / "system.json").is_file()
+    if taken or (place.exists() and not place.is_dir()):
+        raise StorageError(f"{place} is there and is not a saved model; choose a new folder.")
+
+
 def load(folder: str | Path) -> System:
     """Load a system written by :meth:`System.save`; no code from the files is executed."""
     folder = Path(folder).expanduser()
@@ -204,17 +224,17 @@ def load(folder: str | Path) -> System:
             raise ModelError(f"{folder} was written by a newer foveate ({described['foveate']}); update foveate.")
         system = kind(**described["params"])
         tensors = load_file(str(folder / "weights.safetensors"))
-    except (json.JSONDecodeError, KeyError, OSError, SafetensorError) as error:
+        system.class_names_ = described["class_names"]
+        system.attribute_names_ = described["attribute_names"]
+        counts = described["train_counts"]
+        system.train_counts_ = None if counts is None else np.asarray(counts, dtype=np.int64)
+        system.preprocess_ = Preprocess(**described["preprocess"])
+        system.selection_ = described["selection"]
+    except (json.JSONDecodeError, KeyError, TypeError, OSError, SafetensorError) as error:
         raise ModelError(f"{folder} is not a complete saved system: {type(error).__name__} {error}.") from error
-    system.class_names_ = described["class_names"]
-    system.attribute_names_ = described["attribute_names"]
-    counts = described["train_counts"]
-    system.train_counts_ = None if counts is None else np.asarray(counts, dtype=np.int64)
-    system.preprocess_ = Preprocess(**described["preprocess"])
-    system.selection_ = described["selection"]
     try:
         system._restore(described["learned"], tensors)
-    except (RuntimeError, KeyError) as error:
+    except (RuntimeError, KeyError, TypeError) as error:
         raise ModelError(
             f"the weights in {folder} are of another architecture than its system.json: {str(error).splitlines()[0]}"
         ) from error
