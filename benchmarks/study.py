@@ -15,7 +15,8 @@ chosen there for the others. The spec's ``training`` holds for trained methods; 
 **Results.** ``benchmarks/results/NAME.csv`` gets one row a (seed, method) as soon as it is measured, with command,
 commit, settings and seconds; a row that is there is not computed again (delete it to have it anew). Fitted models
 stay in ``RUNS/NAME/SEED/METHOD`` and are reused when their settings are those of the spec; ``seconds`` is then what
-the model's own training took (empty when not known) and not the search around it. Processes for different seeds
+the model's own training took (empty when not known) and not the search around it, and ``commit`` is that of the
+measurement: a change of the code is not noticed, so remove the models it concerns. Processes for different seeds
 may run side by side: a row lost to a clash of two writes is made again, from the saved model, by the next call.
 """
 
@@ -177,9 +178,9 @@ def read_spec(path: str | Path) -> Spec:
         spec.check()
         return spec
     except OSError as error:
-        raise FoveateError(f"cannot read the spec {path}: {error.strerror}.") from error
+        raise FoveateError(f"{path}: cannot read the spec: {error.strerror}.") from error
     except yaml.YAMLError as error:
-        raise FoveateError(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
+        raise FoveateError(f"{path}: this is not YAML: {' '.join(str(error).split())}.") from error
     except ValidationError as error:
         first = error.errors()[0]
         where = [str(part) for part in first["loc"]]

@@ -123,7 +123,7 @@ def test_the_table_is_mean_and_deviation_in_percent() -> None:
         ("core: masks", "core: mask", "core: "),
         ("name: tiny", "", "name: this field is missing"),
         ("  base: {system: ERM, grid: {lr: [1e-3, 0.01]}}\n", "", "starts from the method 'base'"),
-        ("seeds: [0, 1]", "seeds: [0, 1", "is not YAML"),
+        ("seeds: [0, 1]", "seeds: [0, 1", "this is not YAML"),
     ],
 )
 def test_a_wrong_spec_is_named(spec: Path, old: str, new: str, words: str) -> None:
@@ -135,8 +135,8 @@ def test_a_wrong_spec_is_named(spec: Path, old: str, new: str, words: str) -> No
 
 
 def test_an_unknown_method_is_named(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert study.main([str(spec), "--methods", "Dar"]) == 2
-    assert "unknown method 'Dar'. Did you mean 'DAR'?" in capsys.readouterr().err
+    assert study.main([str(spec), "--methods", "DARR"]) == 2
+    assert "unknown method 'DARR'. Did you mean 'DAR'?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "benchmarks" / "specs").glob("*.yaml")), ids=lambda p: p.stem)

@@ -30,14 +30,15 @@ def test_box_follows_image_and_mask(h: int, w: int, oh: int, ow: int, fit: str, 
     box = view.prepare_box(torch.tensor([x0, y0, x1, y1], dtype=torch.float32), h, w)
     assert prepared.shape == (3, oh, ow)
     assert (prepared[0].float() / 255 - mask).abs().max() < 0.02  # both antialiased alike, up to rounding
-    # nothing of the object is further from its box than the filter reaches: a pixel here, or half a pixel there
+    # nothing of the object is further from its box than the filter reaches: one prepared pixel when shrinking,
+    # half an original one when enlarging
     left, top, right, bottom = box.tolist()
     scales = (oh / h, ow / w) if fit == "squash" else (max(oh / h, ow / w),) * 2
     reach_y, reach_x = (max(1.0, s / 2) + 0.6 for s in scales)
     y, x = torch.arange(oh)[:, None] + 0.5, torch.arange(ow)[None] + 0.5
     far = (x < left - reach_x) | (x > right + reach_x) | (y < top - reach_y) | (y > bottom + reach_y)
     assert not (mask[far] > 1e-3).any()
-    # an object of a few pixels ends where its box does; a thinner one never reaches 0.5 of its brightness
+    # an object of a few pixels ends where its box does; a thinner one may fade below 0.5
     if right - left >= 3 and bottom - top >= 3:
         rows, columns = (torch.nonzero((mask > 0.5).any(d)).flatten() for d in (1, 0))
         tight = [int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1]

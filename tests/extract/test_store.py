@@ -460,7 +460,7 @@ def full(*args: object) -> None:
 def test_full_disk_is_noticed_before_the_work(tmp_path, monkeypatch):
     store, net, ds = FeatureStore(tmp_path), flat(), dataset(pixels(40, 4))
     monkeypatch.setattr(shelf.os, "posix_fallocate", full)
-    with pytest.raises(StorageError, match="disk is full"):
+    with pytest.raises(StorageError, match="is full"):
         store.features(net, ds, TINY, batch_size=2)
     assert net.net.calls == 1
     assert list(tmp_path.iterdir()) == []
@@ -472,7 +472,7 @@ def test_full_disk_is_noticed_before_the_work(tmp_path, monkeypatch):
 def test_full_disk_later_leaves_nothing(tmp_path, monkeypatch, where):
     store, net, ds = FeatureStore(tmp_path, flush_seconds=1e9), flat(), dataset(pixels(8, 4))
     monkeypatch.setattr(shelf.os, where, full)
-    with pytest.raises(StorageError, match="disk is full"):
+    with pytest.raises(StorageError, match="is full"):
         store.features(net, ds, TINY, batch_size=2)
     monkeypatch.undo()
     assert list(tmp_path.iterdir()) == []
@@ -503,7 +503,7 @@ def test_write_that_fails_half_way_leaves_nothing(tmp_path, monkeypatch):
         self._file = Disk(self._file)
 
     monkeypatch.setattr(shelf.Writer, "begin", small)
-    with pytest.raises(StorageError, match="disk is full"):
+    with pytest.raises(StorageError, match="is full"):
         store.features(net, ds, TINY, batch_size=2)
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setattr(Disk, "room", property(lambda self: 1, lambda self, value: None), raising=False)

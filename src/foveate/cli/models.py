@@ -34,10 +34,11 @@ def fit(
     settings: list[str] | None = typer.Option(None, "--set", help="Any further setting as name=value."),
     val_share: float | None = typer.Option(None, help="Hold this share of the training images out as val."),
     target_size: int | None = typer.Option(None, help="Move a group-balanced target of about this many out of val."),
+    with_target: bool = typer.Option(False, "--with-target", help="Train on the target images too (not for a base)."),
     root: Path | None = _ROOT,
     on_bad: str = _ON_BAD,
 ) -> None:
-    """Train a system on a dataset's train (and target) images, choose the epoch on val, and save it."""
+    """Train a system on a dataset's train images (DFR and DAR: on its target images), choose on val, and save it."""
     from foveate.systems import get_system, load
     from foveate.systems.system import check_folder
 
@@ -63,7 +64,7 @@ def fit(
     if base is not None:  # systems on a fitted base adapt on the small balanced set
         model.fit(benchmark.target, val=val)
     else:
-        model.fit(benchmark.train, target=benchmark.get("target") if _joins(kind) else None, val=val)
+        model.fit(benchmark.train, target=benchmark.target if with_target else None, val=val)
     model.save(out)
     typer.echo(f"saved {type(model).__name__} to {out} ({model.supervision()})")
     if val is not None and set(val.class_names) <= set(model.class_names_):  # not when it learned the attribute
@@ -80,11 +81,6 @@ def _with_splits(benchmark: Benchmark, val_share: float | None, target_size: int
     if val_share is not None:
         benchmark = benchmark.with_val(val_share)
     return benchmark if target_size is None else benchmark.with_target(target_size)
-
-
-def _joins(kind: type) -> bool:
-    """Whether a system trains on train and target together (all that are not post-hoc)."""
-    return not getattr(kind, "post_hoc", False)
 
 
 def evaluate(

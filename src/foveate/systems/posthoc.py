@@ -58,7 +58,9 @@ class PostHoc(NetworkSystem):
         """A frozen copy of the base model's backbone; takes over its preprocessing and names."""
         name = type(self).__name__
         if self.base is None:
-            raise FoveateError(f"{name} starts from a fitted model: {name}(base). Give one, for instance an ERM.")
+            raise FoveateError(
+                f"{name} starts from a fitted model, for instance an ERM: {name}(base), or --base FOLDER."
+            )
         self.base._require_fit()
         if not isinstance(self.base, NetworkSystem):
             raise ModelError(f"{name} needs a base that ends in a network; {type(self.base).__name__} does not.")
