@@ -23,10 +23,8 @@ may run side by side: a row lost to a clash of two writes is made again, from th
 from __future__ import annotations
 
 import argparse
-import csv
 import itertools
 import json
-import re
 import shlex
 import subprocess
 import sys
@@ -35,165 +33,18 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
-
-import numpy as np
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from typing import Any
 
 import foveate as fv
+from benchmarks.study_results import ACCURACIES, SHARES, Row, figures, page, read_rows, table, write_rows
+from benchmarks.study_spec import Spec, read_spec
 from foveate.data import Benchmark
 from foveate.engine import TrainSettings
 from foveate.errors import FoveateError, suggest
-from foveate.files import atomic_file, write_text
-from foveate.measure import METRICS, SmallGroupWarning, half_mask, minority_groups
+from foveate.files import write_text
+from foveate.measure import SmallGroupWarning, half_mask
 
 HERE = Path(__file__).parent
-ACCURACIES = ("average", "majority", "minority", "worst_group", "worst_class", "adjusted_average")
-SHARES = ("cep_map", "cep_pixel", "cep_feature", "cep_output", "cap", "cgp")
-COLUMNS = (
-    "method", "seed", *ACCURACIES, *SHARES, "seconds", "reused", "command", "commit", "settings", "supervision",
-)  # fmt: skip
-TABLE = ("average", "majority", "minority", "worst_group", "cep_feature", "cep_output", "cgp")
-FIGURES = {
-    "cep": "CEP of the units of each level, by method",
-    "gradcam": "Grad-CAM of each method on test images of minority groups",
-    "queries": "Where the queries of DAR look",
-    "ablation": "DAR and its variants, minority accuracy of every seed",
-}
-# what the study itself gives to every system
-GIVEN = {"base", "backbone", "model_args", "seed", "select", "progress", "checkpoint"}
-Row = dict[str, Any]
-
-
-# -- the spec file ------------------------------------------------------------------------
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class DataSpec(_Strict):
-    """A name for :func:`foveate.data.load` and its options; the seed is passed as ``seed``."""
-
-    name: str
-    options: dict[str, Any] = Field(default_factory=dict)
-
-
-class NetworkSpec(_Strict):
-    """The network every method shares."""
-
-    backbone: str
-    model_args: dict[str, Any] = Field(default_factory=dict)
-
-
-class Method(_Strict):
-    """One line of the table: a system, its fixed settings, and a grid of those to choose from.
-
-    ``base`` says whether it starts from the base model; it is known from the system and may be left out.
-    """
-
-    system: str
-    base: bool | None = None
-    settings: dict[str, Any] = Field(default_factory=dict)
-    grid: dict[str, list[Any]] = Field(default_factory=dict)
-
-    @property
-    def kind(self) -> type[fv.systems.System]:
-        return fv.systems.get_system(self.system)
-
-    @property
-    def post_hoc(self) -> bool:
-        return bool(getattr(self.kind, "post_hoc", False))
-
-    def points(self) -> list[dict[str, Any]]:
-        """Fixed settings with every point of the grid, the last list running fastest."""
-        product = itertools.product(*self.grid.values())
-        return [{**self.settings, **dict(zip(self.grid, values, strict=True))} for values in product]
-
-
-class Spec(_Strict):
-    """One study. ``core`` says what CEP swaps; ``none`` leaves CEP out (the shortcut covers the object)."""
-
-    name: str = Field(pattern=r"^[a-z0-9-]+$")
-    about: str
-    data: DataSpec
-    core: Literal["bottom-half", "masks", "none"] = "none"
-    network: NetworkSpec
-    training: dict[str, Any] = Field(default_factory=dict)
-    seeds: list[int] = Field(default=[0, 1, 2], min_length=1)
-    select: str = "minority"
-    methods: dict[str, Method] = Field(min_length=1)
-
-    def check(self) -> None:
-        """Raise a sentence for what the types alone do not tell."""
-        TrainSettings.of(**self.training)
-        if self.select not in METRICS:
-            raise FoveateError(f"select: unknown metric '{self.select}'.{suggest(self.select, METRICS)}")
-        for label, method in self.methods.items():
-            at = f"methods.{label}"
-            try:
-                kind = method.kind
-            except FoveateError as error:
-                raise FoveateError(f"{at}.system: {error}") from None
-            if label == "base" and kind is not fv.ERM:
-                raise FoveateError(f"{at}.system: 'base' is ERM on train only; found {method.system}.")
-            if method.post_hoc and "base" not in self.methods:
-                raise FoveateError(
-                    f"{at}: {method.system} starts from the method 'base', which the spec does not list."
-                )
-            if method.base is not None and method.base != method.post_hoc:
-                does = "starts" if method.post_hoc else "does not start"
-                raise FoveateError(f"{at}.base: {method.system} {does} from the base model; leave 'base' out.")
-            known = [n for n in {**dict.fromkeys(kind.setting_names()), **TrainSettings.model_fields} if n not in GIVEN]
-            for where, names in (("settings", method.settings), ("grid", method.grid)):
-                for name in names:
-                    if name in GIVEN:
-                        raise FoveateError(
-                            f"{at}.{where}.{name}: the study gives '{name}' to every method; leave it out."
-                        )
-                    if name not in known:
-                        raise FoveateError(
-                            f"{at}.{where}.{name}: {method.system} has no such setting.{suggest(name, known)}"
-                        )
-            for name, values in method.grid.items():
-                if not values:
-                    raise FoveateError(f"{at}.grid.{name}: the list is empty; give at least one value.")
-
-
-class _Loader(yaml.SafeLoader):
-    """Plain values only, and 1e-3 is a number (YAML 1.1 takes it for a word)."""
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
-)
-
-
-def read_spec(path: str | Path) -> Spec:
-    """The validated spec of a YAML file; a mistake is named with its place in the file."""
-    try:
-        values = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_Loader)
-        spec = Spec.model_validate(values)
-        spec.check()
-        return spec
-    except OSError as error:
-        raise FoveateError(f"{path}: cannot read the spec: {error.strerror}.") from error
-    except yaml.YAMLError as error:
-        raise FoveateError(f"{path}: this is not YAML: {' '.join(str(error).split())}.") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = [str(part) for part in first["loc"]]
-        message = f"{first['msg']}, found {first['input']!r}."
-        if first["type"] == "extra_forbidden":
-            homes: dict[str, type[BaseModel]] = {"data": DataSpec, "network": NetworkSpec, "methods": Method}
-            fields = list((homes[where[0]] if len(where) > 1 else Spec).model_fields)
-            message = f"unknown field.{suggest(where[-1], fields)} Known: {', '.join(fields)}."
-        elif first["type"] == "missing":
-            message = "this field is missing."
-        raise FoveateError(f"{path}: {'.'.join(where) or 'the file'}: {message}") from None
-    except FoveateError as error:
-        raise FoveateError(f"{path}: {error}") from None
 
 
 # -- fitting and measuring ----------------------------------------------------------------
@@ -357,109 +208,9 @@ def commit() -> str:
     """The commit the figures are made with; ``-dirty`` when code or specs differ from it."""
     ask = {"capture_output": True, "text": True, "cwd": HERE.parent}
     head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], **ask)  # type: ignore[call-overload]
-    code = ["src", "benchmarks/study.py", "benchmarks/specs"]
+    code = ["src", "benchmarks/study*.py", "benchmarks/specs"]
     changed = subprocess.run(["git", "status", "--porcelain", "--", *code], **ask)  # type: ignore[call-overload]
     return (head.stdout.strip() or "unknown") + ("-dirty" if changed.stdout.strip() else "")
-
-
-# -- results ------------------------------------------------------------------------------
-
-
-def read_rows(path: Path) -> list[Row]:
-    """The rows of a CSV, as text; none when it is not there."""
-    if not path.exists():
-        return []
-    with open(path, newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def write_rows(path: Path, rows: Sequence[Row]) -> None:
-    """The whole CSV, or the old one when something fails."""
-    with atomic_file(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def table(rows: Sequence[Row], labels: Sequence[str]) -> str:
-    """Markdown: mean ± standard deviation over seeds, in percent, methods in the order of ``labels``."""
-    lines = ["| method | " + " | ".join(TABLE) + " | seeds |", "|---" * (len(TABLE) + 2) + "|"]
-    for label in labels:
-        mine = [r for r in rows if r["method"] == label]
-        if not mine:
-            continue
-        cells = []
-        for column in TABLE:
-            values = [100 * float(r[column]) for r in mine if r.get(column) not in (None, "")]
-            cells.append(f"{np.mean(values):.1f} ± {np.std(values):.1f}" if values else "–")
-        name = "ERM, train only (base)" if label == "base" else label
-        lines.append(f"| {name} | " + " | ".join(cells) + f" | {len(mine)} |")
-    return "\n".join(lines)
-
-
-def page(specs: Sequence[Spec], results: Path, docs: Path) -> str:
-    """docs/results.md, from the CSVs alone; the studies with most methods first."""
-    parts = [
-        "# Results",
-        "Made by `python -m benchmarks.study --page` from the CSVs in `benchmarks/results/`; every row there names the "
-        "command, the commit, the settings and the seconds it took. Percent, mean ± standard deviation over seeds. "
-        "CEP and CGP run from 0 (spurious) to 100 (core). Epochs and settings are chosen by the named metric on "
-        "validation.",
-    ]
-    for spec in sorted(specs, key=lambda s: (-len(s.methods), s.name)):
-        rows = read_rows(results / f"{spec.name}.csv")
-        if not rows:
-            continue
-        shared = {**spec.network.model_args, **spec.training}
-        how = f"`{spec.network.backbone}`, " + ", ".join(f"{k} {v}" for k, v in shared.items())
-        commands = "\n".join(dict.fromkeys(r["command"] for r in rows))
-        parts += [
-            f"## {spec.name}",
-            f"{spec.about.rstrip('.')}. Network and training: {how}; selected on {spec.select}.",
-            table(rows, list(spec.methods)),
-            f"```sh\n{commands}\n```",
-        ]
-        files = {what: f"figures/{spec.name}-{what}.png" for what in FIGURES}
-        parts += [f"![{FIGURES[what]}]({file})" for what, file in files.items() if (docs / file).exists()]
-    notes = results / "notes.md"
-    if notes.exists():
-        parts.append(notes.read_text(encoding="utf-8").strip())
-    return "\n\n".join(parts) + "\n"
-
-
-def figures(study: Study, seed: int, folder: Path) -> list[Path]:
-    """The figures that the saved models of ``seed`` and the CSV allow, as ``folder/NAME-*.png``."""
-    from foveate.report.figures import ablation_bars, cep_histograms, gradcam_panels, query_maps, save_figure
-
-    drawn, spec = {}, study.spec
-    shown = [m for m in ("base", "DFR", "DAR", "DAR on spurious") if m in spec.methods]
-    missing = [m for m in shown if not (study.folder(seed, m) / "system.json").exists()]
-    if missing:
-        print(f"no saved model of seed {seed} for {', '.join(missing)}: left out of the figures")
-    systems: dict[str, Any] = {
-        "ERM" if m == "base" else m: fv.load(study.folder(seed, m)) for m in shown if m not in missing
-    }
-    if systems:
-        bench = study.bench(seed)
-        few = minority_groups(bench.train.group_counts.reshape(bench.train.num_classes, -1)).ravel()
-        places = np.flatnonzero(few[bench.test.require_groups("figures")])
-        four = [int(i) for i in places[np.linspace(0, len(places) - 1, min(4, len(places))).astype(int)]]
-        if spec.core != "none":
-            drawn["cep"] = cep_histograms({n: study.entanglement(s, seed) for n, s in systems.items()})
-        if four:
-            drawn["gradcam"] = gradcam_panels(systems, bench.test, four)
-            if "DAR" in systems:
-                drawn["queries"] = query_maps(systems["DAR"], bench.test, four)
-    values = {
-        label: [100 * float(r["minority"]) for r in read_rows(study.csv) if r["method"] == label and r["minority"]]
-        for label, m in spec.methods.items()
-        if m.kind is fv.DAR and not {"learn", "pool"} & {*m.settings, *m.grid}
-    }
-    values = {label: seeds for label, seeds in values.items() if seeds}
-    if "DAR" in values and len(values) > 1:
-        ordered = {"DAR": values.pop("DAR"), **{k.removeprefix("DAR "): v for k, v in values.items()}}
-        drawn["ablation"] = ablation_bars(ordered, f"{spec.name}: DAR and its variants")
-    return [save_figure(figure, folder / f"{spec.name}-{what}.png") for what, figure in drawn.items()]
 
 
 # -- command line -------------------------------------------------------------------------

@@ -16,6 +16,8 @@ from foveate.systems import DAR, DFR, ERM
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 study = importlib.import_module("benchmarks.study")
+specs = importlib.import_module("benchmarks.study_spec")
+results = importlib.import_module("benchmarks.study_results")
 
 SPEC = """
 name: tiny
@@ -55,9 +57,9 @@ def test_a_study_runs_once_and_is_not_run_again(
         monkeypatch.setattr(kind, "fit", counted)
     assert study.main(command) == 0
 
-    rows = study.read_rows(tmp_path / "results" / "tiny.csv")
+    rows = results.read_rows(tmp_path / "results" / "tiny.csv")
     assert [(r["seed"], r["method"]) for r in rows] == [(s, m) for s in "01" for m in ("base", "DFR", "DAR")]
-    assert tuple(rows[0]) == study.COLUMNS
+    assert tuple(rows[0]) == results.COLUMNS
     assert all(r["reused"] == "false" and float(r["seconds"]) > 0 and r["commit"] for r in rows)
     assert all(0 <= float(r[c]) <= 1 for r in rows for c in ("average", "minority", "cep_output", "cgp"))
     assert rows[0]["command"] == "python -m benchmarks.study " + " ".join(command)
@@ -72,21 +74,21 @@ def test_a_study_runs_once_and_is_not_run_again(
     for kind in (ERM, DFR, DAR):
         monkeypatch.setattr(kind, "fit", never)
     assert study.main(command) == 0
-    assert study.read_rows(tmp_path / "results" / "tiny.csv") == rows
+    assert results.read_rows(tmp_path / "results" / "tiny.csv") == rows
 
     # a lost row comes back from the saved model, and says so
-    study.write_rows(tmp_path / "results" / "tiny.csv", rows[:-1])
+    results.write_rows(tmp_path / "results" / "tiny.csv", rows[:-1])
     assert study.main(command) == 0
-    again = study.read_rows(tmp_path / "results" / "tiny.csv")[-1]
+    again = results.read_rows(tmp_path / "results" / "tiny.csv")[-1]
     assert again["reused"] == "true"
-    assert {k: again[k] for k in (*study.ACCURACIES, *study.SHARES)} == {
-        k: rows[-1][k] for k in (*study.ACCURACIES, *study.SHARES)
+    assert {k: again[k] for k in (*results.ACCURACIES, *results.SHARES)} == {
+        k: rows[-1][k] for k in (*results.ACCURACIES, *results.SHARES)
     }
 
     assert study.main([*command, "--figures", "--seeds", "0"]) == 0
     drawn = {p.name for p in (tmp_path / "docs" / "figures").iterdir()}
     assert drawn == {"tiny-cep.png", "tiny-gradcam.png", "tiny-queries.png"}
-    text = study.page([study.read_spec(spec)], tmp_path / "results", tmp_path / "docs")
+    text = results.page([specs.read_spec(spec)], tmp_path / "results", tmp_path / "docs")
     assert "](figures/tiny-cep.png)" in text
     assert "](figures/tiny-ablation.png)" not in text
 
@@ -104,7 +106,7 @@ def test_the_table_is_mean_and_deviation_in_percent() -> None:
         {"method": "DAR", "seed": "1", "average": "0.7", "minority": ""},
         {"method": "base", "seed": "0", "average": "0.25"},
     ]
-    lines = study.table(rows, ["base", "DFR", "DAR"]).splitlines()
+    lines = results.table(rows, ["base", "DFR", "DAR"]).splitlines()
     assert lines[2] == "| ERM, train only (base) | 25.0 ± 0.0 | – | – | – | – | – | – | 1 |"
     assert lines[3] == "| DAR | 60.0 ± 10.0 | – | 20.0 ± 0.0 | – | – | – | – | 2 |"
     assert len(lines) == 4
@@ -130,7 +132,7 @@ def test_a_wrong_spec_is_named(spec: Path, old: str, new: str, words: str) -> No
     assert old in SPEC
     spec.write_text(SPEC.replace(old, new, 1), encoding="utf-8")
     with pytest.raises(FoveateError, match=r"tiny\.yaml: ") as caught:
-        study.read_spec(spec)
+        specs.read_spec(spec)
     assert words in str(caught.value)
 
 
@@ -141,6 +143,6 @@ def test_an_unknown_method_is_named(spec: Path, capsys: pytest.CaptureFixture[st
 
 @pytest.mark.parametrize("path", sorted((ROOT / "benchmarks" / "specs").glob("*.yaml")), ids=lambda p: p.stem)
 def test_the_specs_here_are_sound(path: Path) -> None:
-    spec = study.read_spec(path)
+    spec = specs.read_spec(path)
     assert spec.name == path.stem
     assert next(iter(spec.methods)) == "base"

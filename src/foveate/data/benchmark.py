@@ -30,6 +30,13 @@ class Benchmark:
 
     Asking for a split that is missing raises a :class:`~foveate.errors.DataError` that says what to do;
     ``"val" in benchmark`` tells whether it is there.
+
+    >>> from foveate.data import critters
+    >>> data = critters(train=40, target=16, val=16, test=16, size=32)
+    >>> data
+    Benchmark(critters: train 40, target 16, val 16, test 16)
+    >>> "val" in data, len(data.target)
+    (True, 16)
     """
 
     name: str

@@ -105,6 +105,17 @@ def train(
         on_epoch: called after every epoch with its number and the model.
         title: what the progress bar says.
         record: whatever else must agree (the method and its settings) for a checkpoint to be resumed; plain values.
+
+    Features instead of images, and a linear layer to train on them:
+
+    >>> import foveate as fv
+    >>> from foveate.engine import TensorFeed
+    >>> data = fv.data.critters(train=40, target=16, val=16, test=16, size=32).train
+    >>> features = F.one_hot(torch.from_numpy(data.labels), 2).float()  # [N, 2]
+    >>> model = nn.Linear(2, 2)
+    >>> history = train(model, TensorFeed(features, data), TrainSettings(epochs=30, lr=0.1, progress=False))
+    >>> len(history.epochs), history.losses[-1] < history.losses[0]
+    (30, True)
     """
     from lightning_fabric import Fabric
 

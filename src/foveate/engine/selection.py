@@ -30,6 +30,13 @@ class Selection:
             (higher is better): ``average``, ``worst_class``, ``worst_group``, ``minority`` …
         feed: the validation images or features.
         train_counts: training images per group, for the metrics that need them.
+
+    >>> import foveate as fv
+    >>> from foveate.engine import TensorFeed
+    >>> val = fv.data.critters(train=40, target=16, val=16, test=16, size=32).val
+    >>> select = Selection("worst_group", TensorFeed(torch.zeros(len(val), 2), val))
+    >>> select.uses_groups, select.better(0.8, 0.7)
+    (True, True)
     """
 
     metric: str

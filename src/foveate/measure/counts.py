@@ -198,6 +198,11 @@ class GroupTable:
 
 
 def indices(what: str, values: ArrayLike) -> NDArray[np.int64]:
+    """``values`` as one whole number per image, ``int64 [N]``; anything else is an error that calls them ``what``.
+
+    >>> indices("labels", [0, 1.0, 2])
+    array([0, 1, 2])
+    """
     array = np.asarray(values)
     if array.ndim != 1:
         raise DataError(f"{what} must be one index per image, shape [N]; got shape {array.shape}.")
@@ -207,6 +212,13 @@ def indices(what: str, values: ArrayLike) -> NDArray[np.int64]:
 
 
 def check_lengths(p: NDArray[Any], y: NDArray[Any], a: NDArray[Any] | None) -> None:
+    """Raise unless predictions ``p``, labels ``y`` and attributes ``a`` (None when unknown) are equally many.
+
+    >>> check_lengths(np.zeros(3), np.zeros(2), None)
+    Traceback (most recent call last):
+    ...
+    foveate.errors.DataError: 3 predictions for 2 labels; give one each per image.
+    """
     if len(p) != len(y) or (a is not None and len(a) != len(y)):
         given = "" if a is None else f" and {len(a)} attributes"
         raise DataError(f"{len(p)} predictions for {len(y)} labels{given}; give one each per image.")

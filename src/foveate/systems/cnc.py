@@ -42,6 +42,12 @@ class CnC(ERM):
         options: all other arguments of :class:`~foveate.systems.erm.ERM`.
 
     Reference: Zhang et al. 2022, "Correct-n-Contrast", section 4.
+
+    >>> print(CnC.needs)
+    train: labels
+    >>> system = CnC("micro_resnet", samples=8, contrast=0.5)
+    >>> system.samples, system.contrast
+    (8, 0.5)
     """
 
     needs: ClassVar[Needs] = Needs(train="labels")

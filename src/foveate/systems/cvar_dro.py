@@ -25,6 +25,12 @@ class CVaRDRO(ERM):
         options: all other arguments of :class:`~foveate.systems.erm.ERM`.
 
     Reference: Levy et al. 2020, "Large-scale methods for distributionally robust optimization".
+
+    >>> print(CVaRDRO.needs)
+    train: labels
+    >>> system = CVaRDRO("micro_resnet", alpha=0.25, batch_size=32)
+    >>> system.alpha * system.training.batch_size  # images of a batch that count
+    8.0
     """
 
     needs: ClassVar[Needs] = Needs(train="labels")

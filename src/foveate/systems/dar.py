@@ -54,6 +54,17 @@ class DAR(PostHoc):
             :class:`~foveate.engine.TrainSettings`.
 
     Reference: "Deep Attention Reweighting", arXiv 2605.20732, section 4, equations 8 to 13.
+
+    >>> import tempfile
+    >>> import foveate as fv
+    >>> data = fv.data.critters(train=40, target=16, val=16, test=16, size=32)
+    >>> base = fv.ERM("micro_resnet", epochs=1, progress=False).fit(data.train)
+    >>> dar = fv.DAR(base, epochs=1, store=tempfile.mkdtemp(), progress=False).fit(data.target)
+    >>> print(dar.supervision())
+    train: base (labels); target: labels, attribute-balanced
+    >>> gaze = dar.attend([data.test[0].image])
+    >>> tuple(gaze.scores["queries"].shape)  # one map a query
+    (1, 8, 4, 4)
     """
 
     needs: ClassVar[Needs] = Needs(train="labels (base)", target="labels, attribute-balanced")

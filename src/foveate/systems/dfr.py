@@ -46,6 +46,16 @@ class DFR(PostHoc):
 
     Reference: Kirichenko et al. 2023, "Last layer re-training is sufficient for robustness to spurious
     correlations".
+
+    >>> import tempfile
+    >>> import foveate as fv
+    >>> data = fv.data.critters(train=40, target=16, val=16, test=16, size=32)
+    >>> base = fv.ERM("micro_resnet", epochs=1, progress=False).fit(data.train)
+    >>> dfr = fv.DFR(base, refits=2, store=tempfile.mkdtemp()).fit(data.target)
+    >>> dfr.predict_proba(data.test).shape
+    (16, 2)
+    >>> print(dfr.supervision())
+    train: base (labels); target: labels, groups; selection: group labels (worst_group)
     """
 
     needs: ClassVar[Needs] = Needs(train="labels (base)", target="labels, groups")

@@ -65,6 +65,15 @@ def entanglement(
         seed: chooses the donors.
 
     Reference: "Deep Attention Reweighting", arXiv 2605.20732, equations 1 to 3, 6 and 7.
+
+    >>> import foveate as fv
+    >>> data = fv.data.critters(train=40, target=16, val=16, test=16, size=32)
+    >>> base = fv.ERM("micro_resnet", epochs=1, progress=False).fit(data.train)
+    >>> found = fv.entanglement(base, data.test)  # with the object masks of the critters
+    >>> found.exact, list(found.to_dict())
+    (False, ['map', 'pixel', 'feature', 'output', 'cap', 'cgp'])
+    >>> all(0 <= share <= 1 for share in found.to_dict().values())
+    True
     """
     system._require_fit()
     if core is None and dataset.masks is None:

@@ -23,6 +23,15 @@ def evaluate(
         train_counts: training images per group; by default those the system was trained on, when the
             attributes are the same.
         options: passed on to ``predict`` (``batch_size``, ``workers``, ``on_bad``).
+
+    >>> import foveate as fv
+    >>> data = fv.data.critters(train=40, target=16, val=16, test=16, size=32)
+    >>> base = fv.ERM("micro_resnet", epochs=1, progress=False).fit(data.train)
+    >>> report = fv.evaluate(base, data.test)
+    >>> [group.name for group in report.groups]
+    ['cat/meadow', 'cat/sea', 'duck/meadow', 'duck/sea']
+    >>> report.worst_group <= report.average
+    True
     """
     dataset = aligned(system, dataset)
     if train_counts is None and dataset.attribute_names == getattr(system, "attribute_names_", None):

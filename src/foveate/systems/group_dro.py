@@ -47,6 +47,11 @@ class GroupDRO(ERM):
         options: all other arguments of :class:`~foveate.systems.erm.ERM`.
 
     Reference: Sagawa et al. 2020, "Distributionally robust neural networks for group shifts", algorithm 1.
+
+    >>> print(GroupDRO.needs)
+    train: labels, groups
+    >>> GroupDRO("micro_resnet", step_size=0.1, adjustment="auto").step_size
+    0.1
     """
 
     needs: ClassVar[Needs] = Needs(train="labels, groups")

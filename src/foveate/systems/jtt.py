@@ -36,6 +36,12 @@ class JTT(ERM):
 
     Reference: Liu et al. 2021, "Just train twice: improving group robustness without training group
     information", algorithm 1.
+
+    >>> print(JTT.needs)
+    train: labels
+    >>> system = JTT("micro_resnet", first_epochs=2, upweight=5, epochs=10)
+    >>> system.first_epochs, system.upweight, system.training.epochs
+    (2, 5, 10)
     """
 
     needs: ClassVar[Needs] = Needs(train="labels")

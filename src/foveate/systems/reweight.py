@@ -29,6 +29,11 @@ class Reweight(ERM):
         options: all other arguments of :class:`~foveate.systems.erm.ERM`.
 
     Reference: Idrissi et al. 2022, "Simple data balancing achieves competitive worst-group-accuracy".
+
+    >>> print(Reweight.needs)
+    train: labels, groups
+    >>> Reweight("micro_resnet", by="sampler").get_params()["over"]
+    'group'
     """
 
     needs: ClassVar[Needs] = Needs(train="labels, groups")

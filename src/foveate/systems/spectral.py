@@ -24,6 +24,11 @@ class SpectralDecoupling(ERM):
         options: all other arguments of :class:`~foveate.systems.erm.ERM`.
 
     Reference: Pezeshki et al. 2021, "Gradient starvation: a learning proclivity in neural networks".
+
+    >>> print(SpectralDecoupling.needs)
+    train: labels
+    >>> SpectralDecoupling("micro_resnet", penalty=0.01).penalty
+    0.01
     """
 
     needs: ClassVar[Needs] = Needs(train="labels")

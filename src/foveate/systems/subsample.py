@@ -20,6 +20,11 @@ class Subsample(ERM):
     Takes the arguments of :class:`~foveate.systems.erm.ERM`.
 
     Reference: Idrissi et al. 2022, "Simple data balancing achieves competitive worst-group-accuracy".
+
+    >>> print(Subsample.needs)
+    train: labels, groups
+    >>> Subsample("micro_resnet", epochs=30).training.epochs
+    30
     """
 
     needs: ClassVar[Needs] = Needs(train="labels, groups")

@@ -212,7 +212,18 @@ def check_folder(folder: str | Path) -> None:
 
 
 def load(folder: str | Path) -> System:
-    """Load a system written by :meth:`System.save`; no code from the files is executed."""
+    """Load a system written by :meth:`System.save`; no code from the files is executed.
+
+    >>> import tempfile
+    >>> import foveate as fv
+    >>> data = fv.data.critters(train=40, target=16, val=16, test=16, size=32)
+    >>> base = fv.ERM("micro_resnet", epochs=1, progress=False).fit(data.train)
+    >>> again = fv.load(base.save(tempfile.mkdtemp()))
+    >>> type(again).__name__, again.class_names_
+    ('ERM', ['cat', 'duck'])
+    >>> bool((again.predict(data.test) == base.predict(data.test)).all())
+    True
+    """
     folder = Path(folder).expanduser()
     described_path = folder / "system.json"
     if not described_path.is_file():
