@@ -214,7 +214,7 @@ class _Run:
         batches = list(self.plan.batches(epoch, size))
         short = len(batches) > 1 and len(batches[-1]) < size
         # one image alone has no batch statistics: BatchNorm refuses it on a 1x1 map and learns noise otherwise
-        if short and (self.settings.drop_last or len(batches[-1]) < 2 * self.fabric.world_size):
+        if short and (self.settings.drop_last or len(batches[-1]) == 1):
             batches = batches[:-1]
         return batches
 
