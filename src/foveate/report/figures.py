@@ -107,9 +107,10 @@ def ablation_bars(values: Mapping[str, Sequence[float]], title: str, unit: str =
         ax.text(place, max(seeds) + 0.8, f"{np.mean(seeds):.1f}", ha="center", fontsize=9)
     ax.axhline(means[0], color=COLOURS[1], linewidth=1, linestyle="--")
     ax.set_xticks(range(len(means)), list(values), fontsize=9)
-    low = min(min(v) for v in values.values())
-    ax.set_ylim(max(0.0, low - 10), min(105.0, max(max(v) for v in values.values()) + 6))
-    ax.set_ylabel(unit, fontsize=9)
+    start = max(0.0, 10 * np.floor((min(min(v) for v in values.values()) - 5) / 10))
+    ax.set_ylim(start, max(max(v) for v in values.values()) + 6)
+    ax.set_yticks([tick for tick in ax.get_yticks() if start <= tick <= 100])
+    ax.set_ylabel(f"{unit}" + (f"\n(the axis starts at {start:.0f})" if start else ""), fontsize=9)
     ax.set_title(title, fontsize=10)
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
