@@ -9,6 +9,7 @@ from foveate.extract.backbone import (
     load_weights,
 )
 from foveate.extract.masked_vit import MaskedViT
+from foveate.extract.named import list_named, open_backbone
 from foveate.extract.store import FeatureStore
 
 __all__ = [
@@ -19,5 +20,7 @@ __all__ = [
     "create_backbone",
     "freeze",
     "list_backbones",
+    "list_named",
     "load_weights",
+    "open_backbone",
 ]

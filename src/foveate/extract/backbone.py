@@ -122,7 +122,7 @@ def freeze(module: nn.Module) -> nn.Module:
 def _known() -> list[str]:
     import timm
 
-    from foveate.extract import micro  # noqa: F401  (registers our small nets)
+    from foveate.extract import clip, micro, tfjs_weights  # noqa: F401  (register our own nets)
 
     return timm.list_models()
 
@@ -218,9 +218,10 @@ def _keep_resolution(net: nn.Module, name: str) -> None:
             break
 
 
-def load_weights(net: nn.Module, checkpoint: str | Path, name: str) -> None:
-    """Load a local state dict strictly (a classifier head in the file is ignored); never executes code."""
-    state = read_state(checkpoint)
+def load_weights(net: nn.Module, checkpoint: str | Path | Mapping[str, Tensor], name: str) -> None:
+    """Load a state dict, or a local file of one, strictly (a classifier head in it is ignored); executes no code."""
+    given = isinstance(checkpoint, Mapping)
+    state = dict(checkpoint) if isinstance(checkpoint, Mapping) else read_state(checkpoint)
     wanted = net.state_dict()
     state = {k: v for k, v in state.items() if k in wanted or not k.startswith(("head.", "fc.", "classifier."))}
     missing = [k for k in wanted if k not in state]
@@ -229,7 +230,8 @@ def load_weights(net: nn.Module, checkpoint: str | Path, name: str) -> None:
     if missing or extra or shapes:
         example = (missing or extra or shapes)[0]
         raise ModelError(
-            f"{checkpoint} is a checkpoint of another architecture than '{name}': {len(missing)} tensors are missing, "
+            f"{'this state dict' if given else checkpoint} is a checkpoint of another architecture than '{name}': "
+            f"{len(missing)} tensors are missing, "
             f"{len(extra)} unknown, {len(shapes)} of another shape (for instance '{example}'). "
             "Name the model the checkpoint was made with."
         )
