@@ -5,19 +5,33 @@ from __future__ import annotations
 import builtins
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from foveate import assets
 from foveate.data.benchmark import Benchmark
 from foveate.data.cmnist import cmnist
 from foveate.data.critters import critters
+from foveate.data.cue import cue_critters
 from foveate.data.dominoes import dominoes
+from foveate.data.sources import SOURCES, refuse_ambiguous
+from foveate.data.tables import from_path
 from foveate.errors import DataError, suggest
+
+
+def own(root: str | Path) -> Benchmark:
+    """Your own images by path (a CSV file, or a folder): what specs and the command line call ``own``."""
+    return from_path(root)
+
 
 LOADERS: dict[str, Callable[..., Benchmark]] = {
     "critters": critters,
+    "critters-cue": cue_critters,
     "dominoes": dominoes,
     "cmnist": cmnist,
+    "own": own,
+    **{name: source.load for name, source in SOURCES.items()},
 }
 
 
@@ -37,6 +51,7 @@ def load(name: str, root: str | Path | None = None, **options: Any) -> Benchmark
     >>> load("critters", train=8, target=8, val=8, test=8).name
     'critters'
     """
+    refuse_ambiguous(name)
     if name not in LOADERS:
         raise DataError(
             f"unknown dataset '{name}'.{suggest(name, [*LOADERS])} Known: {', '.join(sorted(LOADERS))}. "
@@ -56,4 +71,57 @@ def load(name: str, root: str | Path | None = None, **options: Any) -> Benchmark
     except (TypeError, ValueError) as error:
         if not given:  # nothing a user chose can be the reason
             raise
-        raise DataError(f"{name} cannot be made with {given}: {error}. See help(foveate.data.{name}).") from error
+        raise DataError(f"{name} cannot be made with {given}: {error}. {_more_about(name)}") from error
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row of :func:`catalogue`.
+
+    Attributes:
+        name: what :func:`load` takes.
+        images: how many, None where not known beforehand.
+        licence: what it may be used for.
+        needs: what must be there: nothing, fetched assets, or a download of your own.
+        ready: whether that is here.
+        title: what it is.
+    """
+
+    name: str
+    images: int | None
+    licence: str
+    needs: str
+    ready: bool
+    title: str
+
+
+_ASSETS: dict[str, tuple[str, ...]] = {"dominoes": ("mnist", "cifar10"), "cmnist": ("mnist",)}
+_IMAGES = {"dominoes": 55_960, "cmnist": 60_900}
+
+
+def catalogue(root: str | Path | None = None) -> builtins.list[Entry]:
+    """Every dataset with size, licence, needs and whether it is ready; nothing is opened or fetched.
+
+    >>> next(e for e in catalogue() if e.name == "critters").ready
+    True
+    """
+    kept = {row.name: row for row in assets.status(root)}
+    rows = []
+    for name, make in sorted(LOADERS.items()):
+        if (source := SOURCES.get(name)) is not None:
+            needs = f"made by prepare from {source.made_from}" if source.made_from else "your download"
+            rows.append(Entry(name, source.images, source.licence, needs, source.ready(root), source.title))
+            continue
+        wanted = _ASSETS.get(name, ())
+        licence = "; ".join(dict.fromkeys(kept[w].licence for w in wanted)) or (
+            "yours" if name == "own" else "drawn by this package, free to use"
+        )
+        here = all(kept[w].ready for w in wanted)
+        needs = ", ".join(wanted) or ("your images" if name == "own" else "nothing")
+        title = (make.__doc__ or "").strip().splitlines()[0]
+        rows.append(Entry(name, _IMAGES.get(name), licence, needs, here, title))
+    return rows
+
+
+def _more_about(name: str) -> str:
+    return f"See docs/datasets/{name}.md." if name in SOURCES else f"See help(foveate.data.{name})."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import math
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 
 from foveate.data.loading import Batch
 from foveate.engine.checkpoint import load_checkpoint, save_checkpoint
+from foveate.engine.ema import RunningMean
 from foveate.engine.feed import Feed, Indices
 from foveate.engine.plan import Plan, Shuffled
 from foveate.engine.progress import Progress
@@ -163,6 +165,13 @@ class _Run:
         self.epoch = 0
         self.improved = 0
         self.steps = [len(self._batches(e)) for e in range(settings.epochs)]
+        self.mean = None if settings.ema is None else RunningMean(model, settings.ema)
+        self.rate = settings.lr
+        if settings.reference_batch is not None:
+            self.rate *= math.sqrt(settings.batch_size * fabric.world_size / settings.reference_batch)
+        if settings.normalise_decay:
+            for group in optimizer.param_groups:
+                group["weight_decay"] /= math.sqrt(max(sum(self.steps), 1))
 
     # -- resuming -------------------------------------------------------------------------
 
@@ -181,6 +190,8 @@ class _Run:
         self.optimizer.load_state_dict(state["optimizer"])
         if isinstance(self.objective, nn.Module):
             self.objective.load_state_dict(state["objective"])
+        if self.mean is not None:
+            self.mean.state, self.mean.steps = state["mean"]["state"], state["mean"]["steps"]
         self.best = state["best"]
         self.epoch = state["epoch"]
         self.improved = state["improved"]
@@ -199,6 +210,7 @@ class _Run:
                 "model": self.model.state_dict(),
                 "optimizer": self.optimizer.state_dict(),
                 "objective": self.objective.state_dict() if isinstance(self.objective, nn.Module) else {},
+                "mean": None if self.mean is None else {"state": self.mean.state, "steps": self.mean.steps},
                 "best": self.best,
                 "epoch": self.epoch,
                 "improved": self.improved,
@@ -233,8 +245,8 @@ class _Run:
     def _set_rate(self, step: int) -> float:
         factor = rate_factor(self.settings.schedule, step, sum(self.steps), self.settings.warmup)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.settings.lr * group.get("lr_scale", 1.0) * factor
-        return self.settings.lr * factor
+            group["lr"] = self.rate * group.get("lr_scale", 1.0) * factor
+        return self.rate * factor
 
     def _train_epoch(self, bar: Progress) -> float:
         _training_mode(self.wrapped)
@@ -257,6 +269,8 @@ class _Run:
             if self.settings.clip is not None:
                 self.fabric.clip_gradients(self.wrapped, self.optimizer, max_norm=self.settings.clip)
             self.optimizer.step()
+            if self.mean is not None:
+                self.mean.update(self.model)
             self.history.losses.append(value)
             total += value * len(batch)
             seen += len(batch)
@@ -272,7 +286,8 @@ class _Run:
                 start = time.perf_counter()
                 row: dict[str, float] = {"epoch": self.epoch + 1, "loss": self._train_epoch(bar)}
                 if select is not None:
-                    scores = select.score(self.model, self.fabric.device, max(settings.batch_size, 128))
+                    with self._kept_weights():
+                        scores = select.score(self.model, self.fabric.device, max(settings.batch_size, 128))
                     row.update({f"val_{k}": v for k, v in scores.items()})
                     score, best = scores[select.metric], self.history.best_score
                     if select.better(score, best):
@@ -282,7 +297,8 @@ class _Run:
                     if select.better(score, best) or score == best:
                         self.history.best_score = score
                         self.history.best_epoch = self.epoch + 1
-                        self.best = {k: v.detach().cpu().clone() for k, v in self.model.state_dict().items()}
+                        kept = self.model.state_dict() if self.mean is None else self.mean.state
+                        self.best = {k: v.detach().cpu().clone() for k, v in kept.items()}
                     bar.note(f"{select.metric} {scores[select.metric]:.3f}")
                 self.history.seconds += time.perf_counter() - start
                 self.history.epochs.append(row)
@@ -294,7 +310,12 @@ class _Run:
                     self._save()
         if self.best is not None:
             self.model.load_state_dict(self.best)
+        elif self.mean is not None:
+            self.model.load_state_dict(self.mean.state)
         self.model.eval()
+
+    def _kept_weights(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if self.mean is None else self.mean.applied(self.model)
 
     def _patience_over(self) -> bool:
         patience = self.settings.patience

@@ -26,6 +26,11 @@ class TrainSettings(BaseModel):
         accelerator, devices, strategy: what Lightning Fabric takes; ``devices=2, strategy="ddp"`` works.
         patience: stop after this many epochs without a better selection metric, or None.
         drop_last: leave out an incomplete last batch.
+        reference_batch: ``lr`` is meant for batches of this size and grows with the square root of the whole batch
+            (Krizhevsky 2014); None takes ``lr`` as it is.
+        normalise_decay: divide ``weight_decay`` by the square root of the number of steps (Loshchilov & Hutter 2019,
+            appendix B.1).
+        ema: decay of a running mean of the weights, which is what is validated and kept; None keeps the weights.
         seed: one seed for weights, order, augmentation and dropout.
         checkpoint: file for resumable training, or None.
         checkpoint_every: epochs between checkpoints.
@@ -52,6 +57,9 @@ class TrainSettings(BaseModel):
     strategy: str = "auto"
     patience: int | None = Field(None, ge=1)
     drop_last: bool = False
+    reference_batch: int | None = Field(None, ge=1)
+    normalise_decay: bool = False
+    ema: float | None = Field(None, gt=0, lt=1)
     seed: int = 0
     checkpoint: str | None = None
     checkpoint_every: int = Field(1, ge=1)

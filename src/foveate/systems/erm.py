@@ -21,12 +21,13 @@ from foveate.engine import (
     TrainSettings,
     check_metric,
     cross_entropy,
+    parameter_groups,
     seed_everything,
 )
 from foveate.engine import (
     train as run_training,
 )
-from foveate.errors import DataError
+from foveate.errors import DataError, ModelError
 from foveate.extract import create_backbone
 from foveate.extract.backbone import Backbone, default_preprocess, native_size
 from foveate.systems.network import Network, NetworkSystem
@@ -40,13 +41,16 @@ class ERM(NetworkSystem):
     """A network trained on the mean cross-entropy.
 
     Args:
-        backbone: a timm model name, CNN or ViT (or ``micro_resnet`` / ``micro_vit`` for small images).
+        backbone: a timm model name, CNN or ViT (or ``micro_resnet`` / ``micro_vit`` for small images), or a name that
+            stands for trained weights: ``"micro-vit"``, ``"vit-s-focus"``, ``"ARCH@file.safetensors"`` (see
+            :func:`foveate.extract.open_backbone`).
         image_size: ``(height, width)`` or one number; by default the model's own size when pretrained, the
             size of the images when they are small and all alike, otherwise 224.
         small_stem: for small images: keep the resolution in the first layers (CNNs).
-        pretrained: start from timm's weights.
+        pretrained: start from timm's weights (``micro_vit``: from those that come with foveate).
         weights: start from a local state dict (``.safetensors`` or ``.pth``) instead.
         augment: mirror and shift training images.
+        backbone_scale: the backbone learns with ``lr`` times this; below 1 to fine-tune one under a new head.
         select: metric on ``val`` that chooses the epoch: ``average`` (no group labels), ``worst_group``,
             ``minority``, ``loss`` …; used when ``fit`` gets a ``val``.
         on_bad: ``"raise"`` or ``"skip"`` unreadable images.
@@ -72,6 +76,7 @@ class ERM(NetworkSystem):
         pretrained: bool = False,
         weights: str | None = None,
         augment: bool = True,
+        backbone_scale: float = 1.0,
         select: str = "average",
         on_bad: OnBad = "raise",
         workers: int = 0,
@@ -84,6 +89,7 @@ class ERM(NetworkSystem):
         self.pretrained = pretrained
         self.weights = weights
         self.augment = augment
+        self.backbone_scale = backbone_scale
         self.select = select
         self.on_bad = on_bad
         self.workers = workers
@@ -129,19 +135,42 @@ class ERM(NetworkSystem):
         return self
 
     def _new_network(self, train: GroupedDataset) -> Network:
-        size = self._size(train)
-        backbone = create_backbone(
-            self.backbone, image_size=size, small_stem=self.small_stem, pretrained=self.pretrained,
-            checkpoint=self.weights, **(self.model_args or {}),
-        )  # fmt: skip
-        self.preprocess_ = self._preprocess(backbone, train, size)
-        return Network.build(backbone, train.num_classes)
+        return Network.build(self._new_backbone(train), train.num_classes)
 
-    def _size(self, train: GroupedDataset) -> tuple[int, int]:
+    def _new_backbone(self, train: GroupedDataset) -> Backbone:
+        """The backbone at its start, and how images must reach it (``preprocess_``)."""
+        name = stands_for_weights(self.backbone, self.pretrained)
+        if name is not None:
+            backbone, view = self._open(name)
+        else:
+            size = self._size(train)
+            backbone = create_backbone(
+                self.backbone, image_size=size, small_stem=self.small_stem, pretrained=self.pretrained,
+                checkpoint=self.weights, **(self.model_args or {}),
+            )  # fmt: skip
+            view = self._view(backbone, train, size)
+        shift = min(view.size) // 16 if self.augment else 0
+        self.preprocess_ = Preprocess(**{**view.to_dict(), "flip": self.augment, "shift": shift})
+        return backbone
+
+    def _open(self, name: str) -> tuple[Backbone, Preprocess]:
+        from foveate.extract.named import open_backbone
+
+        if self.weights or self.small_stem or self.model_args:
+            raise ModelError(
+                f"'{name}' stands for an architecture with its weights; leave weights, small_stem and model_args out."
+            )
+        return open_backbone(name, self._asked_size())
+
+    def _asked_size(self) -> tuple[int, int] | None:
         if isinstance(self.image_size, int):
             return self.image_size, self.image_size
-        if self.image_size is not None:
-            return tuple(self.image_size)  # type: ignore[return-value]
+        return None if self.image_size is None else tuple(self.image_size)  # type: ignore[return-value]
+
+    def _size(self, train: GroupedDataset) -> tuple[int, int]:
+        asked = self._asked_size()
+        if asked is not None:
+            return asked
         if self.pretrained or self.weights:
             return native_size(self.backbone)
         spread = np.linspace(0, len(train) - 1, min(len(train), 8)).astype(int)
@@ -149,17 +178,23 @@ class ERM(NetworkSystem):
         first = sizes.pop()
         return first if not sizes and max(first) <= 256 else (224, 224)
 
-    def _preprocess(self, backbone: Backbone, train: GroupedDataset, size: tuple[int, int]) -> Preprocess:
+    def _view(self, backbone: Backbone, train: GroupedDataset, size: tuple[int, int]) -> Preprocess:
         if self.pretrained or self.weights:
-            view = default_preprocess(backbone, size)
-        else:
-            mean, std = channel_statistics(train, seed=self.training.seed)
-            view = Preprocess(size, mean=mean, std=std)
-        return Preprocess(**{**view.to_dict(), "flip": self.augment, "shift": min(size) // 16 if self.augment else 0})
+            return default_preprocess(backbone, size)
+        mean, std = channel_statistics(train, seed=self.training.seed)
+        return Preprocess(size, mean=mean, std=std)
 
     def _feed(self, dataset: GroupedDataset, augment: bool) -> ImageFeed:
         loader = Loader(dataset, self.preprocess_, workers=self.workers, on_bad=self.on_bad)
         return ImageFeed(loader, augment, self.training.seed)
+
+    def _groups(self, network: Network) -> list[dict[str, Any]] | None:
+        """Parameter groups with their learning rates; None when all learn alike."""
+        if self.backbone_scale == 1:
+            return None
+        new = nn.ModuleList([part for name, part in network.named_children() if name != "backbone"])
+        decay = self.training.weight_decay
+        return parameter_groups(network.backbone, decay, self.backbone_scale) + parameter_groups(new, decay)
 
     def _train(self, network: Network, train: GroupedDataset, val: GroupedDataset | None) -> History:
         select = None
@@ -175,7 +210,18 @@ class ERM(NetworkSystem):
             objective=objective,
             plan=self._plan(train),
             select=select,
+            groups=self._groups(network),
             on_epoch=self._after_epoch(network, objective, train, val),
             title=type(self).__name__,
             record={"system": type(self).__name__, **self.identity()},
         )
+
+
+def stands_for_weights(name: str, pretrained: bool) -> str | None:
+    """The name for :func:`~foveate.extract.named.open_backbone` when ``name`` stands for weights too, else None.
+
+    No timm name has a hyphen, an @ or a colon in it.
+    """
+    if pretrained and name == "micro_vit":  # timm has no weights for it and would say nothing
+        return "micro-vit"
+    return name if any(mark in name for mark in "-@:") else None

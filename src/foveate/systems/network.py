@@ -12,19 +12,24 @@ from foveate.engine import History
 from foveate.errors import ModelError
 from foveate.extract import Backbone, BackboneSpec, create_backbone
 from foveate.look import Gaze, gradcam
-from foveate.pool import AttentionPool, JetleyPool
+from foveate.pool import AIMPool, AttentionPool, EPPool, JetleyPool
 from foveate.systems.system import Images, System
 
-POOLS: dict[str, Callable[..., nn.Module]] = {"attention": AttentionPool, "jetley": JetleyPool}
+POOLS: dict[str, Callable[..., nn.Module]] = {
+    "attention": AttentionPool,
+    "jetley": JetleyPool,
+    "aim": AIMPool,
+    "ep": EPPool,
+}
 
 
 def build_head(kind: str, features: int, classes: int) -> nn.Module:
-    """``linear``, or ``two-layer`` (one hidden layer of the same width, ReLU)."""
-    if kind == "linear":
-        return nn.Linear(features, classes)
+    """``linear``, ``bias-free``, or ``two-layer`` (one hidden layer of the same width, ReLU)."""
+    if kind in ("linear", "bias-free"):
+        return nn.Linear(features, classes, bias=kind == "linear")
     if kind == "two-layer":
         return nn.Sequential(nn.Linear(features, features), nn.ReLU(), nn.Linear(features, classes))
-    raise ModelError(f"unknown head '{kind}'; use 'linear' or 'two-layer'.")
+    raise ModelError(f"unknown head '{kind}'; use 'linear', 'bias-free' or 'two-layer'.")
 
 
 class Network(nn.Module):

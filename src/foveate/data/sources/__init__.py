@@ -1,0 +1,110 @@
+"""Published datasets: loaders for what you have downloaded, with published counts to check them against.
+
+>>> from foveate.data import sources
+>>> sources.SOURCES["celeba"].images
+202599
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from foveate.data.scan import Problem
+from foveate.data.sources import celeba as _celeba
+from foveate.data.sources import cub as _cub
+from foveate.data.sources import imagenet as _imagenet
+from foveate.data.sources import metashift as _metashift
+from foveate.data.sources import siim as _siim
+from foveate.data.sources import spawrious as _spawrious
+from foveate.data.sources import spuco as _spuco
+from foveate.data.sources import urbancars as _urbancars
+from foveate.data.sources import waterbird200 as _waterbird200
+from foveate.data.sources import waterbirds as _waterbirds
+from foveate.data.sources.archives import md5_of, unpack
+from foveate.data.sources.imagenet import background_pair, to_superclasses
+from foveate.data.sources.layout import Root, Source, base_folder, check_counts
+from foveate.data.sources.urbancars import Gaps, urbancars_gaps
+from foveate.errors import DataError, suggest
+
+__all__ = [
+    "AMBIGUOUS", "SOURCES", "Gaps", "Source", "background_pair", "check", "get", "prepare", "to_superclasses",
+    "urbancars_gaps",
+]  # fmt: skip
+
+SOURCES: dict[str, Source] = {
+    source.name: source
+    for source in (
+        _waterbirds.WATERBIRDS, _waterbirds.REBUILT, _waterbirds.DAR, _celeba.CELEBA, _celeba.CELEBA_DAR,
+        _spawrious.O2O_HARD, _spawrious.M2M_HARD, _spawrious.DAR, _metashift.DISC, _metashift.UNMIXED,
+        _metashift.ANIMALS_SOURCE, _urbancars.URBANCARS, _urbancars.URBANCARS_DAR, _spuco.SPUCO, _spuco.SPUCO_DAR,
+        _cub.CUB, _waterbird200.WATERBIRD200, _siim.SIIM, _imagenet.IMAGENET9, _imagenet.IMAGENET_VAL,
+    )
+}  # fmt: skip
+
+_CATDOG = ("metashift-catdog-disc", "metashift-catdog-unmixed")
+AMBIGUOUS: dict[str, tuple[str, ...]] = {
+    "spawrious": ("spawrious-o2o-hard", "spawrious-m2m-hard", "spawrious-dar"),
+    "metashift": (*_CATDOG, "metashift-animals"),
+    **dict.fromkeys(("metashift-catdog", "catdog", "cat-dog", "cat-vs-dog", "metashift-cat-dog"), _CATDOG),
+}
+"""Common names that several datasets go by: they are refused, with the names to choose from."""
+
+
+def get(name: str) -> Source:
+    """The entry called ``name``; common names of several datasets are refused."""
+    refuse_ambiguous(name)
+    if name not in SOURCES:
+        raise DataError(f"unknown dataset '{name}'.{suggest(name, list(SOURCES))} Known: {', '.join(SOURCES)}.")
+    return SOURCES[name]
+
+
+def refuse_ambiguous(name: str) -> None:
+    """A :class:`DataError` for a name that several datasets go by."""
+    if (several := AMBIGUOUS.get(name.lower().replace("_", "-").replace(" ", "-"))) is not None:
+        listed = "; ".join(f"{n} ({SOURCES[n].title})" for n in several)
+        raise DataError(f"'{name}' is what several datasets are called. Choose one: {listed}.")
+
+
+def prepare(name: str, root: Root = None, tell: Callable[[str], None] = lambda line: None) -> Path:
+    """Make a dataset ready from the files you have downloaded; returns its folder.
+
+    An official archive that lies in ``root`` is checked (where its publisher gives a checksum) and unpacked. Some
+    datasets are composed or converted. Nothing happens when the dataset is there already.
+    """
+    source = get(name)
+    if source.prepare is not None:
+        return source.prepare(root, tell)
+    base = base_folder(root)
+    if not source.ready(root):
+        for archive, md5 in source.archives.items():
+            if (base / archive).is_file() and archive.endswith((".tar", ".gz", ".tgz", ".zip")):
+                # a single top folder is dropped, so the markers lie right inside the folder's usual first name
+                unpack(base / archive, base / _unpacked(source, archive), md5, tell)
+                break
+    folder = source.find(root)
+    tell(f"{name} is at {folder}")
+    return folder
+
+
+def _unpacked(source: Source, archive: str) -> str:
+    return "img_align_celeba" if archive == "img_align_celeba.zip" else source.folders[0]
+
+
+def check(name: str, root: Root = None, **options: Any) -> list[Problem]:
+    """Compare a dataset's counts with the published ones, and its lists with their checksums; empty when all is well.
+
+    Images are not decoded: ``foveate data check NAME`` does both.
+    """
+    source = get(name)
+    benchmark = source.load(root=root, **options)
+    problems = check_counts(benchmark, source.expected, source.exact)
+    folder = source.find(root)
+    for file, md5 in source.archives.items():
+        path = folder / file
+        if md5 is not None and path.is_file() and (found := md5_of(path)) != md5:
+            problems.append(
+                Problem("unexpected-checksum", "error", str(path), f"its MD5 is {found}, published is {md5}.")
+            )
+    return problems

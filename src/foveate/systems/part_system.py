@@ -1,0 +1,271 @@
+"""What PDiscoFormer and iFAM share as systems: fitting, part maps, interventions, saving."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from foveate.data.dataset import GroupedDataset
+from foveate.data.loading import Batch, Loader
+from foveate.engine import History, Objective
+from foveate.errors import FoveateError, ModelError, suggest
+from foveate.extract import Backbone, list_backbones
+from foveate.look import Gaze, PartLossWeights
+from foveate.restrict import TokenThresholds, calibrate_tokens
+from foveate.restrict.removal import Measure, check_parts
+from foveate.systems.erm import ERM
+from foveate.systems.network import Network, default_device
+from foveate.systems.parts_network import Intervention, PartsNetwork
+from foveate.systems.system import Images
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+START_IMAGES = 256
+
+
+class PartSystem(ERM):
+    """A system built on part discovery: :class:`~foveate.systems.PDiscoFormer`, :class:`~foveate.systems.IFAM`.
+
+    Args:
+        backbone: the ViT of stage 1: a timm name (from scratch, or ``pretrained=True``), or the name of a model
+            with weights of its own (``"micro-vit"``, ``"vit-s-focus"``).
+        parts: number of foreground parts K.
+        loss_weights: how much losses count, by the names of :class:`~foveate.look.PartLossWeights`; those not
+            named keep the papers' weight.
+        shaping: use the losses that shape part maps; without them only the classes are learned.
+        stage1_classify: train the classifier on the part vectors.
+        tune: what of stage 1's ViT is trained: ``"tokens"`` (CLS, registers and position embedding, as in the
+            papers), ``"all"`` or ``"none"``; by default tokens for a model with weights, all from scratch.
+        part_dropout: chance that a part is dropped in training.
+        temperature: of the softmax over parts.
+        gumbel: Gumbel noise on the part assignments in training.
+        start: ``"tokens"`` puts the prototypes on clusters of patch tokens first, ``"random"`` leaves them random.
+        prototype_rate, head_rate: learning rates of the prototypes, and of modulation and classifiers, as
+            multiples of ``lr``. The papers' settings for a pretrained ViT-B are in ``PAPER``.
+        transposed_orthogonality: decorrelate channels instead of parts, as the released iFAM trainer does.
+        noise_at_eval: keep the Gumbel noise at evaluation, as the released code does; predictions then vary.
+        token_measure: what token removal thresholds: ``"distance"`` (paper) or ``"dot"`` (released code).
+        released: these three, and a boolean mask, at once.
+        options: further settings of :class:`~foveate.systems.ERM` (``pretrained``, ``image_size``, ``select`` …)
+            and of :class:`~foveate.engine.TrainSettings` (``epochs``, ``lr``, ``ema``, ``precision`` …).
+    """
+
+    DEFAULTS: ClassVar[dict[str, Any]] = {
+        "epochs": 20, "lr": 3e-4, "optimizer": "adamw", "weight_decay": 0.05, "normalise_decay": True, "clip": 2.0,
+    }  # fmt: skip
+    PAPER: ClassVar[dict[str, Any]] = {
+        "lr": 1e-6, "prototype_rate": 1e3, "head_rate": 1e4, "epochs": 90, "batch_size": 128, "reference_batch": 16,
+    }  # fmt: skip
+    network_: PartsNetwork  # type: ignore[assignment]
+    dropped_parts_: tuple[int, ...] | None = None
+    token_thresholds_: TokenThresholds | None = None
+
+    def __init__(
+        self,
+        backbone: str = "micro_vit",
+        *,
+        parts: int = 4,
+        loss_weights: dict[str, float] | None = None,
+        shaping: bool = True,
+        stage1_classify: bool = True,
+        tune: str | None = None,
+        part_dropout: float = 0.3,
+        temperature: float = 1.0,
+        gumbel: bool = True,
+        start: str = "tokens",
+        prototype_rate: float = 10.0,
+        head_rate: float = 10.0,
+        transposed_orthogonality: bool = False,
+        noise_at_eval: bool = False,
+        token_measure: Measure = "distance",
+        released: bool = False,
+        **options: Any,
+    ):
+        super().__init__(backbone, **{**self.DEFAULTS, **options})
+        self.parts = parts
+        self.loss_weights = loss_weights
+        self.shaping = shaping
+        self.stage1_classify = stage1_classify
+        self.tune = tune
+        self.part_dropout = part_dropout
+        self.temperature = temperature
+        self.gumbel = gumbel
+        self.start = start
+        self.prototype_rate = prototype_rate
+        self.head_rate = head_rate
+        self.transposed_orthogonality = transposed_orthogonality
+        self.noise_at_eval = noise_at_eval
+        self.token_measure = token_measure
+        self.released = released
+        if start not in ("tokens", "random") or token_measure not in ("distance", "dot"):
+            raise ModelError(
+                f"start is 'tokens' or 'random', token_measure 'distance' or 'dot'; got '{start}', '{token_measure}'."
+            )
+        if self.backbone_scale != 1:
+            raise FoveateError("backbone_scale has no place here: set lr, and prototype_rate and head_rate beside it.")
+        self._loss_weights()
+
+    # -- fitting --------------------------------------------------------------------------
+
+    def fit(
+        self, train: GroupedDataset, target: GroupedDataset | None = None, val: GroupedDataset | None = None
+    ) -> Self:
+        """Train on ``train`` (joined with ``target`` when given); ``val`` chooses the epoch."""
+        self.dropped_parts_ = self.token_thresholds_ = None
+        return super().fit(train, target, val)
+
+    def _new_network(self, train: GroupedDataset) -> Network:
+        network = self._parts_network(self._new_backbone(train), train)
+        if self.start == "tokens":
+            loader = Loader(train, self.preprocess_, on_bad=self.on_bad, cache_bytes=0)
+            order = np.random.default_rng(self.training.seed).permutation(len(train))[:START_IMAGES]
+            batches = loader([order[i : i + 64] for i in range(0, len(order), 64)])
+            network.start_prototypes((self.preprocess_.normalise(b.inputs) for b in batches), self.training.seed)
+        return network  # type: ignore[return-value]
+
+    def _parts_network(self, selector: Backbone, train: GroupedDataset) -> PartsNetwork:
+        return PartsNetwork(selector, train.num_classes, **self._network_options())
+
+    def _network_options(self) -> dict[str, Any]:
+        # a name that timm does not know stands for an architecture together with its weights
+        scratch = self.backbone.split(".")[0] in list_backbones() and not (self.pretrained or self.weights)
+        return {
+            "parts": self.parts, "tune": self.tune or ("all" if scratch else "tokens"),
+            "part_dropout": self.part_dropout, "temperature": self.temperature, "gumbel": self.gumbel,
+            "noise_at_eval": self.noise_at_eval or self.released, "prototype_rate": self.prototype_rate,
+            "head_rate": self.head_rate,
+        }  # fmt: skip
+
+    def _loss_weights(self) -> PartLossWeights:
+        known, given = asdict(PartLossWeights()), self.loss_weights or {}
+        for name in given:
+            if name not in known:
+                raise ModelError(f"there is no loss '{name}'.{suggest(name, list(known))} Known: {', '.join(known)}.")
+        if not self.shaping:
+            known = {name: value if name == "classification" else 0.0 for name, value in known.items()}
+        weights = PartLossWeights(**{**known, **given})
+        return weights if self.stage1_classify else replace(weights, classification=0.0)
+
+    def _objective(self, train: GroupedDataset) -> Objective:
+        weights, transposed = self._loss_weights(), self.transposed_orthogonality or self.released
+
+        def loss(model: nn.Module, batch: Batch) -> Tensor:
+            return model.loss(batch.inputs, batch.labels, weights, transposed)  # type: ignore[operator]
+
+        return loss
+
+    def _groups(self, network: Any) -> list[dict[str, Any]]:
+        return network.parameter_groups(self.training.weight_decay)
+
+    # -- looking and predicting -----------------------------------------------------------
+
+    @property
+    def intervention(self) -> Intervention:
+        """What is taken out of the part maps before a prediction."""
+        return Intervention(self.dropped_parts_ or (), self.token_thresholds_, self.released)
+
+    @torch.no_grad()
+    def _logits(self, inputs: Tensor) -> Tensor:
+        device = default_device(self.training.accelerator)
+        self.network_.to(device).eval()
+        return self.network_(inputs.to(device), self.intervention, prune=self._prunes)
+
+    @property
+    def _prunes(self) -> bool:
+        return False
+
+    @torch.no_grad()
+    def look(self, images: Images, method: str = "parts") -> Gaze:
+        """The part maps (background last), the foreground as map, and the selected patches as mask."""
+        if method != "parts":
+            raise ModelError(f"{type(self).__name__} shows its parts; there is no '{method}' of it.")
+        inputs = self.inputs(images)
+        self.network_.cpu().eval()
+        return self.network_.parts(inputs, self.intervention)[1].gaze()
+
+    def part_maps(self, images: Images) -> Tensor:
+        """Soft part maps ``[B, K + 1, h, w]`` after interventions, background last."""
+        maps = self.look(images).parts
+        assert maps is not None
+        return maps
+
+    @torch.no_grad()
+    def stage_inputs(self, images: Images) -> tuple[Tensor, Tensor]:
+        """The normalised inputs ``[B, 3, H, W]`` and the token mask ``[B, N]`` that stage 1 makes of them, after
+        interventions: boolean, or soft where the model uses a soft mask."""
+        inputs = self.inputs(images)
+        self.network_.cpu().eval()
+        mask = self.network_.token_mask(self.network_.parts(inputs, self.intervention)[1].maps)
+        return inputs, mask if self.network_.mask == "soft" else mask > 0.5
+
+    def logits_with_mask(self, inputs: Tensor, token_mask: Tensor, prune: bool = False) -> Tensor:
+        """Logits of normalised ``inputs`` with the token mask held fixed; gradients reach the inputs."""
+        self._require_fit()
+        network = self.network_.to(inputs.device).eval()
+        if network.stage2 is not None:
+            return network.masked_logits(inputs, token_mask, prune)
+        return network.late_logits(inputs, token_mask)
+
+    # -- interventions --------------------------------------------------------------------
+
+    def with_parts_removed(self, parts: Iterable[int]) -> Self:
+        """The same model (weights shared) that treats ``parts`` as background; an empty list removes none."""
+        self._require_fit()
+        changed = copy.copy(self)
+        changed.dropped_parts_ = check_parts(parts, self.parts) or None
+        return changed
+
+    def with_thresholds(self, thresholds: TokenThresholds | None) -> Self:
+        """The same model (weights shared) with these thresholds for its tokens, or none."""
+        self._require_fit()
+        if thresholds is not None and len(thresholds.values) != self.parts:
+            raise ModelError(
+                f"these thresholds were calibrated for {len(thresholds.values)} parts and the model has {self.parts}. "
+                "Calibrate them on this model's training images."
+            )
+        changed = copy.copy(self)
+        changed.token_thresholds_ = thresholds
+        return changed
+
+    @torch.no_grad()
+    def calibrate(self, train: GroupedDataset, q: float = 0.99) -> Self:
+        """Set ``token_thresholds_`` from the training images: the share ``q`` of each part's tokens lies within."""
+        self._require_fit()
+        network = self.network_.cpu().eval()
+        dot = self.released or self.token_measure == "dot"
+        scores, assigned = [], []
+        loader = Loader(train, self.preprocess_, workers=self.workers, on_bad=self.on_bad, cache_bytes=0)
+        for batch in loader.in_order(128):
+            features, output = network.parts(self.preprocess_.normalise(batch.inputs))
+            values = network.discovery.dot_products(features) if dot else output.distances
+            foreground = output.assignments < self.parts
+            scores.append(values.movedim(1, -1)[foreground])
+            assigned.append(output.assignments[foreground])
+        found = calibrate_tokens(torch.cat(scores), torch.cat(assigned), q, "dot" if dot else "distance")
+        self.token_thresholds_ = found
+        return self
+
+    # -- saving ---------------------------------------------------------------------------
+
+    def _config(self) -> dict[str, Any]:
+        return {
+            **super()._config(),
+            "dropped_parts": self.dropped_parts_,
+            "token_thresholds": None if self.token_thresholds_ is None else self.token_thresholds_.to_dict(),
+        }
+
+    def _restore(self, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        self.network_ = PartsNetwork.from_dict(config["network"])
+        self.network_.load_state_dict(tensors)
+        self.network_.eval()
+        self.history_ = History(**config["history"])
+        dropped, thresholds = config["dropped_parts"], config["token_thresholds"]
+        self.dropped_parts_ = None if dropped is None else check_parts(dropped, self.parts)
+        self.token_thresholds_ = None if thresholds is None else TokenThresholds.from_dict(thresholds)

@@ -1,0 +1,329 @@
+"""The network of PDiscoFormer and iFAM: a ViT whose patches are sorted into parts, and a second one that sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from foveate.errors import ModelError
+from foveate.extract import Backbone, BackboneSpec, MaskedViT, create_backbone
+from foveate.look import AffineWarp, PartDiscovery, PartLossWeights, PartOutput, part_losses, weighted_sum
+from foveate.restrict import TokenThresholds, early_mask, remove_parts, remove_tokens
+from foveate.restrict.removal import to_background
+
+Mask = Literal["straight-through", "boolean", "soft"]
+MASKS: tuple[Mask, ...] = ("straight-through", "boolean", "soft")
+SPLIT_STEPS = 5
+TUNE = ("tokens", "all", "none")
+TOKENS = ("cls_token", "reg_token", "pos_embed")
+NO_DECAY = (*TOKENS, "prototypes", "modulation")
+
+
+@dataclass(frozen=True)
+class Intervention:
+    """What is taken out of the part maps at test time: whole parts, and tokens too unlike their part.
+
+    ``released`` makes token removal do as the released code does (see :func:`foveate.restrict.remove_tokens`).
+    """
+
+    parts: tuple[int, ...] = ()
+    thresholds: TokenThresholds | None = None
+    released: bool = False
+
+
+NOTHING = Intervention()
+
+
+class PartsNetwork(nn.Module):
+    """Stage 1: a ViT and part discovery on its patches. Stage 2, when there is a ``predictor``: a masked ViT.
+
+    In stage 2 the predictor's blocks read only the patches that stage 1 gave to a part, and its CLS token is
+    classified by a layer norm and a linear layer without bias. Without a predictor the class comes from the part
+    vectors of stage 1, which is PDiscoFormer: a late mask, since every patch has read the whole image before.
+
+    Args:
+        selector: the ViT of stage 1.
+        classes: number of classes.
+        parts: number of foreground parts K.
+        predictor: the ViT of stage 2, or None. It may have another size and patch.
+        mask: how the mask enters stage 2 in training: ``"straight-through"`` (hard, with a gradient into stage 1),
+            ``"boolean"`` (hard, without; the released code), ``"soft"`` (an ablation that hides nothing).
+        tune: what of the selector is trained: ``"tokens"`` (CLS, registers and position embedding, as in the
+            papers), ``"all"`` or ``"none"``.
+        freeze_predictor: train only the new head of stage 2.
+        part_dropout: chance that a part is hidden from stage 2, and a part vector from stage 1, in training.
+        temperature, gumbel, noise_at_eval: see :class:`~foveate.look.PartDiscovery`.
+        prototype_rate, head_rate: learning rates of the prototypes, and of modulation and classifiers, as
+            multiples of the backbones' rate.
+        renormalise: ``(scale, shift)`` for each channel that turn the selector's inputs into the predictor's.
+
+    >>> vit = {"image_size": (16, 16), "patch_size": 4, "embed_dim": 12, "depth": 1, "num_heads": 2}
+    >>> selector, predictor = (create_backbone("micro_vit", **vit) for _ in range(2))
+    >>> net = PartsNetwork(selector, classes=3, parts=2, predictor=predictor)
+    >>> net.eval()(torch.rand(5, 3, 16, 16)).shape
+    torch.Size([5, 3])
+    """
+
+    forward_methods = ("loss",)
+    _scale: Tensor
+    _shift: Tensor
+
+    def __init__(
+        self,
+        selector: Backbone,
+        classes: int,
+        *,
+        parts: int = 4,
+        predictor: Backbone | None = None,
+        mask: Mask = "straight-through",
+        tune: str = "tokens",
+        freeze_predictor: bool = False,
+        part_dropout: float = 0.3,
+        temperature: float = 1.0,
+        gumbel: bool = True,
+        noise_at_eval: bool = False,
+        prototype_rate: float = 1.0,
+        head_rate: float = 1.0,
+        renormalise: tuple[list[float], list[float]] | None = None,
+    ):
+        super().__init__()
+        if mask not in MASKS or tune not in TUNE:
+            raise ModelError(
+                f"mask is one of {', '.join(MASKS)} and tune one of {', '.join(TUNE)}; got {mask}, {tune}."
+            )
+        check_vit(selector)
+        grid = patch_grid(selector)
+        if parts > grid[0] * grid[1]:
+            raise ModelError(
+                f"{parts} parts cannot be told apart on a map of {grid[0]}x{grid[1]} patches. Use fewer parts or "
+                "larger images."
+            )
+        self.recipe: dict[str, Any] = {
+            "classes": classes, "parts": parts, "mask": mask, "tune": tune, "freeze_predictor": freeze_predictor,
+            "part_dropout": part_dropout, "temperature": temperature, "gumbel": gumbel,
+            "noise_at_eval": noise_at_eval, "prototype_rate": prototype_rate, "head_rate": head_rate,
+            "renormalise": renormalise,
+        }  # fmt: skip
+        self.selector = selector
+        self.discovery = PartDiscovery(
+            selector.map_dim, parts, classes, temperature=temperature, gumbel=gumbel, noise_at_eval=noise_at_eval,
+            dropout=part_dropout,
+        )  # fmt: skip
+        self.mask: Mask = mask
+        self.part_dropout = part_dropout
+        self.predictor_spec = None if predictor is None else predictor.spec
+        self.stage2: MaskedViT | None = None
+        if predictor is not None:
+            check_vit(predictor)
+            patch_grid(predictor)
+            head = nn.Sequential(nn.LayerNorm(predictor.dim), nn.Linear(predictor.dim, classes, bias=False))
+            self.stage2 = MaskedViT(predictor, head)
+            if freeze_predictor:
+                self.stage2.vit.requires_grad_(False)
+        for name, parameter in selector.net.named_parameters():
+            parameter.requires_grad_(tune == "all" or (tune == "tokens" and name in TOKENS))
+        scale, shift = renormalise or ([1.0] * 3, [0.0] * 3)
+        self.register_buffer("_scale", torch.tensor(scale).view(1, -1, 1, 1), persistent=False)
+        self.register_buffer("_shift", torch.tensor(shift).view(1, -1, 1, 1), persistent=False)
+
+    # -- building again -------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """How to build an untrained network of the same architecture."""
+        second = None if self.predictor_spec is None else self.predictor_spec.to_dict()
+        return {"selector": self.selector.spec.to_dict(), "predictor": second, **self.recipe}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> PartsNetwork:
+        """An untrained network from :meth:`to_dict`."""
+        rest = {k: v for k, v in values.items() if k not in ("selector", "predictor", "classes")}
+        second = values["predictor"]
+        return cls(
+            create_backbone(BackboneSpec.from_dict(values["selector"])),
+            values["classes"],
+            predictor=None if second is None else create_backbone(BackboneSpec.from_dict(second)),
+            **rest,
+        )
+
+    @property
+    def backbone(self) -> Backbone:
+        """Not there: a method that adapts the head of one frozen backbone cannot start from this network."""
+        raise ModelError(
+            "a part network has no single backbone whose pooled features a new head could read; start DFR, DAR or an "
+            "entanglement measurement from an ERM model."
+        )
+
+    # -- the two stages -------------------------------------------------------------------
+
+    def discover(self, x: Tensor) -> PartOutput:
+        """Stage 1 for normalised images ``x [B, 3, H, W]``."""
+        return self.discovery(self.selector.maps(x))
+
+    def stage_two(self, x: Tensor, maps: Tensor, prune: bool = False) -> Tensor:
+        """Stage 2 logits from part maps ``[B, K + 1, h, w]``; part dropout in training."""
+        mask = self.token_mask(maps, self.part_dropout if self.training else 0.0)
+        # no gradient asks for the hidden patches under a boolean mask, so training need not compute them either
+        return self.masked_logits(x, mask, prune or (self.training and self.mask == "boolean"))
+
+    def token_mask(self, maps: Tensor, dropout: float = 0.0) -> Tensor:
+        """Which patches of stage 2 are visible, ``[B, N]``: hard (with the maps' gradient, or boolean) or soft."""
+        grid = None if self.stage2 is None else patch_grid_of(self.stage2)
+        mask = early_mask(maps, grid, dropout=dropout, soft=self.mask == "soft")
+        return mask.detach() > 0.5 if self.mask == "boolean" else mask
+
+    def masked_logits(self, x: Tensor, mask: Tensor, prune: bool = False) -> Tensor:
+        """Stage 2 logits under a given token mask ``[B, N]``."""
+        if self.stage2 is None:
+            raise ModelError("this network has no second stage, so there is nothing behind a token mask.")
+        return self.stage2(x * self._scale + self._shift, mask, prune=prune and self.mask != "soft",
+                           soft=self.mask == "soft")  # fmt: skip
+
+    def parts(self, x: Tensor, change: Intervention = NOTHING) -> tuple[Tensor, PartOutput]:
+        """Features ``[B, D, h, w]`` and what part discovery says of them, after an intervention."""
+        features = self.selector.maps(x)
+        output = self.discovery(features)
+        maps = output.maps
+        if change.thresholds is not None:
+            dot = change.thresholds.measure == "dot"
+            scores = self.discovery.dot_products(features) if dot else output.distances
+            maps = remove_tokens(maps, scores, change.thresholds, released=change.released and dot)
+        maps = remove_parts(maps, change.parts)
+        return features, output if maps is output.maps else self.discovery.classify(features, maps, output.distances)
+
+    def forward(self, x: Tensor, change: Intervention = NOTHING, prune: bool = False) -> Tensor:
+        """Logits ``[B, classes]``: of stage 2 where there is one, otherwise of the part vectors."""
+        _, output = self.parts(x, change)
+        return output.logits if self.stage2 is None else self.stage_two(x, output.maps, prune)
+
+    def late_logits(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Stage 1 logits with every patch outside ``mask [B, N]`` given to the background: a late mask."""
+        features, output = self.parts(x)
+        where = ~mask.view(len(x), *features.shape[-2:]).bool()
+        return self.discovery.classify(features, to_background(output.maps, where), output.distances).logits
+
+    # -- training -------------------------------------------------------------------------
+
+    def loss(
+        self, x: Tensor, labels: Tensor, weights: PartLossWeights, transposed_orthogonality: bool = False
+    ) -> Tensor:
+        """What is minimised: the weighted part losses of stage 1 and the cross-entropy of stage 2.
+
+        Stage 2 draws its own Gumbel sample. Equivariance runs stage 1 once more, on the warped batch.
+        """
+        output = self.discover(x)
+        unwarped = None
+        if weights.equivariance:
+            warp = AffineWarp.random()
+            unwarped = warp.inverse(self.discover(warp(x)).maps)
+        losses = part_losses(output, labels, unwarped, transposed_orthogonality=transposed_orthogonality)
+        total = weighted_sum(losses, weights).to(x.device)
+        if self.stage2 is not None:
+            total = total + F.cross_entropy(self.stage_two(x, self.discovery.sample(output.distances)), labels)
+        return total
+
+    def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
+        """The papers' groups: backbones at the rate itself, prototypes and heads at multiples of it. Vectors,
+        tokens, position embeddings, prototypes and the modulation are not decayed."""
+        found: dict[tuple[float, bool], list[nn.Parameter]] = {}
+        for name, parameter in self.named_parameters():
+            if not parameter.requires_grad:
+                continue
+            scale = 1.0
+            if name.startswith("discovery.prototypes"):
+                scale = self.recipe["prototype_rate"]
+            elif name.startswith(("discovery.", "stage2.head.")):
+                scale = self.recipe["head_rate"]
+            decayed = parameter.ndim > 1 and not any(part in name for part in NO_DECAY)
+            found.setdefault((scale, decayed), []).append(parameter)
+        return [
+            {"params": parameters, "lr_scale": scale, "weight_decay": weight_decay if decayed else 0.0}
+            for (scale, decayed), parameters in found.items()
+        ]
+
+    @torch.no_grad()
+    def start_prototypes(self, batches: Iterable[Tensor], seed: int = 0) -> None:
+        """Put the prototypes on clusters of patch tokens of ``batches`` of normalised images; the same seed gives
+        the same prototypes.
+
+        Random prototypes are all far from every token, so one of them takes all tokens and the others never get a
+        gradient. Here the tokens are first split in two by a few steps of 2-means, which start from the tokens
+        along the image borders (the background) and the tokens least like the border of their own image; then the
+        foreground is split in K by k-means. The K centres are moved half-way to their common mean: apart they would
+        also take the background tokens that lie far from the one background prototype.
+        """
+        was = self.training
+        self.eval()
+        maps = torch.cat([self.selector.maps(x).cpu() for x in batches]).float()
+        self.train(was)
+        parts, background = split_tokens(maps, self.discovery.parts, seed)
+        self.discovery.prototypes.copy_(torch.cat([parts, background[None]]))
+
+
+def split_tokens(maps: Tensor, parts: int, seed: int = 0, spread: float = 0.5) -> tuple[Tensor, Tensor]:
+    """Where prototypes may start: ``[parts, D]`` centres of the foreground and one ``[D]`` of the background.
+
+    Args:
+        maps: patch tokens on their grid, ``[B, D, h, w]``.
+        parts: number of foreground parts K.
+        seed: of k-means.
+        spread: how far the K centres lie from their common mean, as a share of where k-means puts them.
+    """
+    from sklearn.cluster import KMeans
+
+    border = torch.ones(maps.shape[-2:], dtype=torch.bool)
+    border[1:-1, 1:-1] = False
+    around = maps[:, :, border].transpose(1, 2)  # [B, border patches, D]
+    tokens = maps.flatten(2).transpose(1, 2)  # [B, N, D]
+    unlike = torch.cdist(tokens, around).median(2).values.topk(max(tokens.shape[1] // 5, 1), dim=1).indices
+    flat = tokens.flatten(0, 1)
+    first = tokens.gather(1, unlike[..., None].expand(-1, -1, tokens.shape[2])).mean((0, 1))
+    centres = torch.stack([first, around.mean((0, 1))])
+    for _ in range(SPLIT_STEPS):
+        nearest = torch.cdist(flat, centres).argmin(1)
+        if len(nearest.unique()) < 2:
+            break
+        centres = torch.stack([flat[nearest == side].mean(0) for side in (0, 1)])
+    own = flat[torch.cdist(flat, centres).argmin(1) == 0]
+    different = len(np.unique(own.numpy(), axis=0))
+    if different < parts:
+        raise ModelError(
+            f"{parts} parts cannot start on {different} different patches; give more or more varied images, or "
+            "fewer parts."
+        )
+    clusters = KMeans(parts, n_init=4, random_state=seed).fit(own.numpy()).cluster_centers_
+    mean = own.mean(0)
+    return mean + spread * (torch.from_numpy(clusters).to(mean) - mean), centres[1]
+
+
+def check_vit(backbone: Backbone) -> None:
+    """Raise unless part discovery can read the patch tokens of ``backbone``."""
+    if not backbone.is_vit:
+        raise ModelError(
+            f"part discovery reads the patch tokens of a ViT, and '{backbone.spec.name}' is a CNN. Use a ViT, for "
+            "instance 'micro_vit' or 'vit_small_patch16_224'."
+        )
+
+
+def patch_grid(backbone: Backbone) -> tuple[int, int]:
+    """Rows and columns of patches of a ViT at the image size it was built for."""
+    stem: Any = backbone.net.patch_embed
+    height, width = backbone.spec.image_size or stem.img_size
+    patch_h, patch_w = stem.patch_size
+    if height % patch_h or width % patch_w:
+        raise ModelError(
+            f"the images are {height}x{width} px, which the patch size {patch_h}x{patch_w} of '{backbone.spec.name}' "
+            f"does not divide. Choose image_size={max(round(height / patch_h), 1) * patch_h}, for instance."
+        )
+    return height // patch_h, width // patch_w
+
+
+def patch_grid_of(masked: MaskedViT) -> tuple[int, int] | None:
+    """The grid a masked ViT was built for; None when it takes any size."""
+    grid: Any = getattr(masked.vit.patch_embed, "grid_size", None)
+    return None if grid is None else (int(grid[0]), int(grid[1]))
