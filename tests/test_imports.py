@@ -24,7 +24,8 @@ LAYERS = [
     {"extract"},
     {"systems"},
     {"intervene"},
-    {"report", "bench", "app"},
+    {"report", "app", "export"},
+    {"bench"},
     {"cli"},
 ]
 LEVEL = {name: level for level, layer in enumerate(LAYERS) for name in layer}

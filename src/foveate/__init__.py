@@ -14,9 +14,11 @@ __version__ = "0.1.0"
 
 _FOLDERS = (
     "assets",
+    "bench",
     "data",
     "decide",
     "engine",
+    "export",
     "extract",
     "intervene",
     "look",
@@ -30,10 +32,17 @@ _NAMES = {
     "evaluate": "systems",
     "entanglement": "systems",
     "load": "systems",
+    "wrap": "systems",
+    "Wrapped": "systems",
     "audit": "report",
     "FoveateError": "errors",
 }
-_SYSTEMS = ("ERM", "CVaRDRO", "CnC", "DAR", "DFR", "GroupDRO", "JTT", "Reweight", "SpectralDecoupling", "Subsample")
+_SYSTEMS = (
+    "ERM", "CVaRDRO", "CnC", "DAR", "DFR", "GroupDRO", "JTT", "Reweight", "SpectralDecoupling", "Subsample",
+    "IFAM", "PDiscoFormer", "EarlyMask", "LateMask", "AIMProbe", "EPProbe",
+    "A2", "CentreCrop", "FullImage", "Glimpse", "RandomCrops", "S2",
+    "A2Adapter", "A2ZeroShot", "TTR", "ZeroShot",
+)  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -66,7 +66,8 @@ def test_a_small_linear_model_reads_the_thing_in_its_box_and_nowhere_else() -> N
 
 def test_contrast_and_size_are_knobs() -> None:
     faint, strong = (
-        fv.data.cue_critters(train=4, target=0, val=0, test=0, contrast=c, cue_size=(0.2, 0.2)).train for c in (0.3, 1.0)
+        fv.data.cue_critters(train=4, target=0, val=0, test=0, contrast=c, cue_size=(0.2, 0.2)).train
+        for c in (0.3, 1.0)
     )
     bare = strong.images.redraw(0)[0].astype(int)  # type: ignore[attr-defined]
     away = [np.abs(split.images.read(0).astype(int) - bare).sum() for split in (faint, strong)]

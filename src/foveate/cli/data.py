@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 
 import typer
@@ -16,20 +18,23 @@ data_app = typer.Typer(help="List, prepare, check, compose and export datasets."
 
 
 @data_app.command("list")
-def list_data() -> None:
-    """Datasets by name, and whether they are ready on this machine."""
-    from foveate import assets
-    from foveate.data.registry import LOADERS
+def list_data(
+    root: Path | None = typer.Option(None, help="Folder to look in; by default where foveate keeps its files."),
+    as_json: bool = typer.Option(False, "--json", help="Print the table for programs."),
+) -> None:
+    """Datasets by name: size, licence, what they need, and whether they are ready on this machine."""
+    from foveate.data.registry import catalogue
 
-    ready = {row.name: row.ready for row in assets.status()}
-    needs = {"dominoes": ["mnist", "cifar10"], "cmnist": ["mnist"]}
-    table = Table("name", "needs", "ready", "what it is")
-    for name, make in sorted(LOADERS.items()):
-        wanted = needs.get(name, [])
-        here = all(ready.get(w, False) for w in wanted)
-        first = (make.__doc__ or "").strip().splitlines()[0]
-        table.add_row(name, ", ".join(wanted) or "nothing", "yes" if here else f"foveate data prepare {name}", first)
+    rows = catalogue(root)
+    if as_json:
+        typer.echo(json.dumps([asdict(row) for row in rows], indent=2, ensure_ascii=False))
+        return
+    table = Table("name", "images", "licence", "needs", "ready", "what it is")
+    for row in rows:
+        size = "–" if row.images is None else f"{row.images:,}"
+        table.add_row(row.name, size, row.licence, row.needs, "yes" if row.ready else "no", row.title)
     console.print(table)
+    console.print("Where to get one and where to put it: foveate data prepare NAME, and docs/datasets/NAME.md.")
 
 
 @data_app.command()
@@ -41,11 +46,18 @@ def check(
     tiny: int = typer.Option(10, help="Warn about groups with fewer images."),
 ) -> None:
     """Look for everything that is wrong with a dataset. Exit code 1 when something is."""
+    from foveate.data.benchmark import Benchmark
     from foveate.data.check import check as run_check
     from foveate.data.registry import LOADERS
+    from foveate.data.sources import SOURCES
+    from foveate.data.sources.layout import check_counts
 
     source = open_data(path, root) if path.partition(":")[0] in LOADERS and not Path(path).exists() else path
     report = run_check(source, root=root, tiny=tiny)
+    if path in SOURCES and isinstance(source, Benchmark):  # with options the published counts do not apply
+        report.problems += check_counts(source, SOURCES[path].expected, SOURCES[path].exact)
+        kinds = dict(Counter(problem.kind for problem in report.problems))
+        report.counts.update(errors=len(report.errors), warnings=len(report.warnings), kinds=kinds)
     if as_json:
         typer.echo(json.dumps(report.to_dict(), indent=2, ensure_ascii=False))
     else:
@@ -62,16 +74,21 @@ def prepare(
     """Fetch and verify what a dataset is made of, and count its groups."""
     from foveate.data.cmnist import prepare as prepare_cmnist
     from foveate.data.dominoes import prepare as prepare_dominoes
+    from foveate.data.sources import SOURCES, refuse_ambiguous
+    from foveate.data.sources import prepare as prepare_source
 
     preparers = {"dominoes": prepare_dominoes, "cmnist": prepare_cmnist}
     if name == "critters":
         typer.echo("critters are drawn when asked for; there is nothing to prepare.")
         return
-    if name not in preparers:
-        raise DataError(
-            f"unknown dataset '{name}'.{suggest(name, list(preparers))} Can be prepared: {', '.join(preparers)}."
-        )
-    preparers[name](root, tell=typer.echo)
+    refuse_ambiguous(name)
+    if name in SOURCES:
+        prepare_source(name, root, typer.echo)
+    elif name in preparers:
+        preparers[name](root, tell=typer.echo)
+    else:
+        known = [*preparers, *SOURCES]
+        raise DataError(f"unknown dataset '{name}'.{suggest(name, known)} Can be prepared: {', '.join(known)}.")
     benchmark = open_data(name, root)
     for split, ds in benchmark.splits.items():
         typer.echo(f"{split:<7} {len(ds):>7,} images, {ds.num_classes} classes, {ds.num_attributes} attributes")

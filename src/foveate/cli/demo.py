@@ -50,6 +50,18 @@ def _adapted(name: str, **options: Any) -> Build:
     return build
 
 
+def _looking(name: str, **options: Any) -> Build:
+    """A system whose small frozen ViT (it comes with foveate) chooses where to look; only labels are used."""
+
+    def build(data: Benchmark, seed: int, done: Fitted) -> System:
+        from foveate.systems import get_system
+
+        kind: Any = get_system(name)
+        return kind(**options, seed=seed).fit(data.train, val=data.val)
+
+    return build
+
+
 # One line a system, in the order of the table; each may build on those before it.
 SYSTEMS: dict[str, Build] = {
     "ERM": _trained("ERM"),
@@ -57,6 +69,9 @@ SYSTEMS: dict[str, Build] = {
     "GroupDRO": _trained("GroupDRO"),
     "DFR": _adapted("DFR"),
     "DAR": _adapted("DAR", copies=4),
+    "A2": _looking("A2", attention="micro-vit", embedder="micro-vit", crops=(32,)),
+    "Glimpse": _looking("Glimpse", attention="micro-vit", embedder="micro-vit", keep=0.2),
+    "IFAM": _looking("IFAM", backbone="micro-vit", parts=4, mask="boolean", epochs=4, lr=1e-4, batch_size=32),
 }
 
 

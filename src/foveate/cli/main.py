@@ -8,9 +8,15 @@ import sys
 
 import typer
 
+from foveate.cli.app import app as app_command
+from foveate.cli.auditing import audit
+from foveate.cli.bench import bench_app, reproduce
 from foveate.cli.data import assets_command, data_app
 from foveate.cli.demo import demo
-from foveate.cli.models import audit, evaluate, fit, look, predict, systems
+from foveate.cli.exporting import card, export
+from foveate.cli.intervening import intervene, verify
+from foveate.cli.looking import look
+from foveate.cli.models import evaluate, fit, predict, systems
 from foveate.errors import FoveateError
 
 app = typer.Typer(
@@ -22,11 +28,18 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.add_typer(data_app, name="data")
+app.add_typer(bench_app, name="bench")
+app.command()(reproduce)
 app.command()(fit)
 app.command("eval")(evaluate)
 app.command()(predict)
 app.command()(look)
 app.command()(audit)
+app.command()(intervene)
+app.command()(verify)
+app.command("app")(app_command)
+app.command()(export)
+app.command()(card)
 app.command()(systems)
 app.command("assets")(assets_command)
 

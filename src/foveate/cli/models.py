@@ -1,4 +1,4 @@
-"""``foveate fit | eval | predict | look | audit``."""
+"""``foveate fit | eval | predict``."""
 
 from __future__ import annotations
 
@@ -141,55 +141,6 @@ def predict(
     with atomic_file(out) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows(rows)
     typer.echo(f"wrote {out}")
-
-
-def look(
-    model: Path = typer.Argument(help="A saved model."),
-    images: list[Path] = typer.Argument(help="Image files."),
-    out: Path = typer.Option(Path("look.png"), "--out", "-o", help="Picture to write."),
-) -> None:
-    """Draw where a model looks on some images."""
-    import numpy as np
-    import torch
-    from PIL import Image
-
-    from foveate.data.images import decode
-    from foveate.systems import load
-
-    system = load(model)
-    pictures = [torch.from_numpy(decode(p).transpose(2, 0, 1).copy()) for p in images]
-    prepared = torch.stack([system.preprocess_.prepare(p) for p in pictures])
-    drawn = system.look(prepared).draw(prepared)
-    top = np.concatenate(list(prepared.permute(0, 2, 3, 1).numpy()), axis=1)
-    sheet = Image.fromarray(np.concatenate([top, np.concatenate(list(drawn), axis=1)], axis=0))
-    scale = max(1, 224 // prepared.shape[-2])
-    with atomic_file(out) as temporary:
-        sheet.resize((sheet.width * scale, sheet.height * scale), Image.Resampling.NEAREST).save(temporary)
-    names = [system.class_names_[c] for c in system.predict(prepared)]
-    typer.echo(f"wrote {out}: " + ", ".join(f"{p.name} → {n}" for p, n in zip(images, names, strict=True)))
-
-
-def audit(
-    models: list[Path] = typer.Argument(help="Saved models, compared side by side."),
-    data: str = typer.Option(..., "--data", "-d", help=str(_DATA.help)),
-    split: str = typer.Option("test", help="train, target, val or test."),
-    out: Path = typer.Option(Path("audit.html"), "--out", "-o", help="The report: one HTML file."),
-    as_json: bool = typer.Option(False, "--json", help="Print the findings for programs."),
-    root: Path | None = _ROOT,
-    on_bad: str = _ON_BAD,
-) -> None:
-    """Does the model lean on a shortcut? Writes one HTML file that opens anywhere."""
-    from foveate.report import audit as run_audit
-    from foveate.systems import load
-
-    loaded = {label: load(path) for label, path in zip(labels_of(models), models, strict=True)}
-    dataset = open_data(data, root)[split]
-    result = run_audit(loaded, dataset, on_bad=on_bad)
-    result.save(out)
-    if as_json:
-        typer.echo(json.dumps(result.to_dict(), indent=2, ensure_ascii=False))
-    else:
-        typer.echo(f"{result.verdict}\nreport: {out}")
 
 
 def systems() -> None:

@@ -62,7 +62,9 @@ def cue_critters(
     True
     """
     if len(cue_size) != 2 or not 0.05 <= cue_size[0] <= cue_size[1] <= 0.4:
-        raise DataError(f"cue_size is (smallest, largest) share of the image, between 0.05 and 0.4; found {cue_size!r}.")
+        raise DataError(
+            f"cue_size is (smallest, largest) share of the image, between 0.05 and 0.4; found {cue_size!r}."
+        )
     if not 0.0 < contrast <= 1.0:
         raise DataError(f"contrast lies above 0 and goes up to 1; found {contrast!r}.")
     if not 0.0 <= strength <= 1.0:
@@ -164,4 +166,9 @@ def _box(frame: Frame, size: int) -> tuple[float, float, float, float]:
     """A box that holds any thing standing at ``frame``."""
     reach = 0.6 * frame.scale
     x0, y0 = max(np.floor(frame.x - reach), 0.0), max(np.floor(frame.y - 1.3 * frame.scale), 0.0)
-    return float(x0), float(y0), float(min(np.ceil(frame.x + reach), size)), float(min(np.ceil(frame.y + 0.15 * frame.scale + 1.0), size))
+    return (
+        float(x0),
+        float(y0),
+        float(min(np.ceil(frame.x + reach), size)),
+        float(min(np.ceil(frame.y + 0.15 * frame.scale + 1.0), size)),
+    )

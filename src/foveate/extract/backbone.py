@@ -157,6 +157,8 @@ def create_backbone(
     torch.Size([1, 512, 4, 4])
     """
     spec = name if isinstance(name, BackboneSpec) else BackboneSpec(name, image_size, small_stem, dict(args))
+    if pretrained and spec.name.startswith("micro_"):
+        raise ModelError(f"'{spec.name}' has no weights on a hub; open_backbone('micro-vit') is the one that comes with us.")
     net = _build(spec, pretrained)
     if spec.small_stem:
         _keep_resolution(net, spec.name)
@@ -270,6 +272,8 @@ def native_size(name: str) -> tuple[int, int]:
     """``(height, width)`` a timm model was made for; 224 when it does not say."""
     import timm.models
 
+    if name.startswith("micro_"):
+        return 64, 64
     known = timm.models.get_pretrained_cfg(name) if name.split(".")[0] in _known() else None
     height, width = (known.input_size if known is not None else (3, 224, 224))[-2:]
     return int(height), int(width)

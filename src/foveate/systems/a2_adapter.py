@@ -96,7 +96,9 @@ class A2Adapter(A2):
         known = list(asdict(AdapterSettings()))
         for name in given:
             if name not in known or name == "crops":
-                raise FoveateError(f"adapter has no setting '{name}'; it has {', '.join(k for k in known if k != 'crops')}.")
+                raise FoveateError(
+                    f"adapter has no setting '{name}'; it has {', '.join(k for k in known if k != 'crops')}."
+                )
         count = self.crops if isinstance(self.crops, int) else len(self.crops)
         return replace(AdapterSettings(**given), crops=count)
 

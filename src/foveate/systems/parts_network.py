@@ -19,7 +19,6 @@ from foveate.restrict.removal import to_background
 
 Mask = Literal["straight-through", "boolean", "soft"]
 MASKS: tuple[Mask, ...] = ("straight-through", "boolean", "soft")
-SPLIT_STEPS = 5
 TUNE = ("tokens", "all", "none")
 TOKENS = ("cls_token", "reg_token", "pos_embed")
 NO_DECAY = (*TOKENS, "prototypes", "modulation")
@@ -252,10 +251,7 @@ class PartsNetwork(nn.Module):
         the same prototypes.
 
         Random prototypes are all far from every token, so one of them takes all tokens and the others never get a
-        gradient. Here the tokens are first split in two by a few steps of 2-means, which start from the tokens
-        along the image borders (the background) and the tokens least like the border of their own image; then the
-        foreground is split in K by k-means. The K centres are moved half-way to their common mean: apart they would
-        also take the background tokens that lie far from the one background prototype.
+        gradient; see :func:`split_tokens` for where they start instead.
         """
         was = self.training
         self.eval()
@@ -265,40 +261,60 @@ class PartsNetwork(nn.Module):
         self.discovery.prototypes.copy_(torch.cat([parts, background[None]]))
 
 
-def split_tokens(maps: Tensor, parts: int, seed: int = 0, spread: float = 0.5) -> tuple[Tensor, Tensor]:
-    """Where prototypes may start: ``[parts, D]`` centres of the foreground and one ``[D]`` of the background.
+def split_tokens(
+    maps: Tensor, parts: int, seed: int = 0, *, share: float = 0.15, margin: float = 0.15
+) -> tuple[Tensor, Tensor]:
+    """Where prototypes may start: ``[parts, D]`` of the foreground and one ``[D]`` of the background, without labels.
+
+    One prototype must stand for all backgrounds, which differ from each other more than from an object, so that
+    k-means would tell backgrounds apart. Instead the patches of each image that are most like its border are taken
+    as background, those least like it as foreground. The foreground is clustered in K, and each part's prototype is
+    put where its boundary with the background is Fisher's linear discriminant between the two.
 
     Args:
         maps: patch tokens on their grid, ``[B, D, h, w]``.
         parts: number of foreground parts K.
         seed: of k-means.
-        spread: how far the K centres lie from their common mean, as a share of where k-means puts them.
+        share: how much of an image surely is foreground: the patches least like its border.
+        margin: how far from the middle, towards the foreground, the boundary of a single part lies (0.5 is on its
+            mean). K parts lie as far as it takes to select as many tokens as one part would.
     """
     from sklearn.cluster import KMeans
 
     border = torch.ones(maps.shape[-2:], dtype=torch.bool)
     border[1:-1, 1:-1] = False
     around = maps[:, :, border].transpose(1, 2)  # [B, border patches, D]
-    tokens = maps.flatten(2).transpose(1, 2)  # [B, N, D]
-    unlike = torch.cdist(tokens, around).median(2).values.topk(max(tokens.shape[1] // 5, 1), dim=1).indices
-    flat = tokens.flatten(0, 1)
-    first = tokens.gather(1, unlike[..., None].expand(-1, -1, tokens.shape[2])).mean((0, 1))
-    centres = torch.stack([first, around.mean((0, 1))])
-    for _ in range(SPLIT_STEPS):
-        nearest = torch.cdist(flat, centres).argmin(1)
-        if len(nearest.unique()) < 2:
-            break
-        centres = torch.stack([flat[nearest == side].mean(0) for side in (0, 1)])
-    own = flat[torch.cdist(flat, centres).argmin(1) == 0]
+    tokens = maps.flatten(2).transpose(1, 2).double()  # [B, N, D]
+    order = torch.cdist(tokens, around.double()).median(2).values.argsort(dim=1, descending=True)
+    ordered = tokens.gather(1, order[..., None].expand_as(tokens))
+    count = max(round(tokens.shape[1] * share), 1)
+    front, back = ordered[:, :count].flatten(0, 1), ordered[:, -max(tokens.shape[1] // 2, 1) :].flatten(0, 1)
+    flat, behind = tokens.flatten(0, 1), back.mean(0)
+
+    within = torch.cov((front - front.mean(0)).T) * share + torch.cov((back - behind).T) * (1 - share)
+    within += 0.01 * within.diagonal().mean().clamp(min=1e-12) * torch.eye(len(within), dtype=within.dtype)
+
+    def astride(centres: Tensor, margin: float) -> Tensor:
+        """Prototypes ``[n, D]`` whose boundary with the background separates ``centres`` from it."""
+        across = F.normalize(torch.linalg.solve(within, (centres - behind).T).T, dim=1)
+        return behind + (1 + 2 * margin) * ((centres - behind) * across).sum(1, keepdim=True) * across
+
+    def selected(starts: Tensor) -> Tensor:
+        return torch.cdist(flat, torch.cat([starts, behind[None]])).argmin(1) < len(starts)
+
+    own = flat[selected(astride(front.mean(0, keepdim=True), margin))]
     different = len(np.unique(own.numpy(), axis=0))
     if different < parts:
         raise ModelError(
             f"{parts} parts cannot start on {different} different patches; give more or more varied images, or "
             "fewer parts."
         )
-    clusters = KMeans(parts, n_init=4, random_state=seed).fit(own.numpy()).cluster_centers_
-    mean = own.mean(0)
-    return mean + spread * (torch.from_numpy(clusters).to(mean) - mean), centres[1]
+    clusters = torch.from_numpy(KMeans(parts, n_init=4, random_state=seed).fit(own.numpy()).cluster_centers_)
+    low, high = margin, 2.0
+    for _ in range(20):
+        middle = (low + high) / 2
+        low, high = (middle, high) if selected(astride(clusters, middle)).sum() > len(own) else (low, middle)
+    return astride(clusters, high).to(maps.dtype), behind.to(maps.dtype)
 
 
 def check_vit(backbone: Backbone) -> None:

@@ -64,6 +64,11 @@ class PostHoc(NetworkSystem):
         self.base._require_fit()
         if not isinstance(self.base, NetworkSystem):
             raise ModelError(f"{name} needs a base that ends in a network; {type(self.base).__name__} does not.")
+        if hasattr(self.base, "logits_with_mask"):  # its backbone alone would read what the mask hides
+            raise ModelError(
+                f"{type(self.base).__name__} sees images through a mask, which {name} would take away; start {name} "
+                "from an ERM model."
+            )
         self.preprocess_ = self.base.preprocess_
         self.class_names_ = list(self.base.class_names_)
         self.attribute_names_ = self.base.attribute_names_

@@ -69,10 +69,10 @@ def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
         for member in tar:
             if member.isdir():
                 continue
-            stream = tar.extractfile(member) if member.isreg() else None
-            if stream is None:
+            content = tar.extractfile(member) if member.isreg() else None
+            if content is None:
                 raise DataError(f"{archive} holds {member.name}, which is no plain file; it is not unpacked.")
-            yield member.name, stream
+            yield member.name, content
 
 
 def _safe(name: str, archive: Path) -> PurePosixPath:

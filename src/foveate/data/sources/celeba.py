@@ -44,7 +44,7 @@ def celeba_dar(
         majority, minority: training images of a group.
         per_group: images of a group in ``target`` and in ``val``.
     """
-    folder = CELEBA.find(root)
+    folder = CELEBA_DAR.find(root)
     table = read_celeba(folder, "Blond_Hair", "Male")
 
     def group(y: int, a: int) -> str:

@@ -70,16 +70,16 @@ class Source:
 
     def find(self, root: Root = None) -> Path:
         """The folder that holds this dataset; a :class:`DataError` that says what to get and where to put it."""
-        places = self.places(root)
-        for place in places:
+        for place in self.places(root):
             if self._holds(place):
                 return place
         base = base_folder(root)
+        there = base / self.folders[0]
         wanted = ", ".join(m.replace("|", " or ") for m in self.markers)
         seen = f"there is no folder {base}" if not base.is_dir() else f"no folder with {wanted} under {base}"
         raise DataError(
-            f"{self.name} is not here: {seen}. {self.get} Put it at {places[0]} (or pass its folder as root), "
-            f"so that {places[0].name}/{self.markers[0].split('|')[0]} exists. See docs/datasets/{self.name}.md."
+            f"{self.name} is not here: {seen}. {self.get} Put it at {there} (or pass its folder as root), "
+            f"so that {there.name}/{self.markers[0].split('|')[0]} exists. See docs/datasets/{self.name}.md."
         )
 
     def ready(self, root: Root = None) -> bool:

@@ -20,11 +20,16 @@ from foveate.data.sources.archives import read_containers
 from foveate.data.sources.layout import Root, Source, benchmark_of, image_files, rows_of
 from foveate.errors import DataError
 
+Plan = Mapping[str, Mapping[str, Sequence[str]]]
+"""Contexts by split and animal."""
 PETS = ("cat", "dog")
 DISC_CONTEXTS = ("sofa", "bed", "bench", "bike", "shelf")
-_DISC = {"train": {"cat": ("sofa", "bed"), "dog": ("bench", "bike")}, "test": {"cat": ("shelf",), "dog": ("shelf",)}}
+_DISC: Plan = {
+    "train": {"cat": ("sofa", "bed"), "dog": ("bench", "bike")},
+    "test": {"cat": ("shelf",), "dog": ("shelf",)},
+}
 ROOMS = ("indoor", "outdoor")
-_UNMIXED = {"train": {"cat": ("indoor",), "dog": ("outdoor",)}, "test": {"cat": ("outdoor",), "dog": ("indoor",)}}
+_UNMIXED: Plan = {"train": {"cat": ("indoor",), "dog": ("outdoor",)}, "test": {"cat": ("outdoor",), "dog": ("indoor",)}}
 ANIMALS = ("bear", "bird", "cow", "elephant", "giraffe", "horse", "sheep", "zebra")
 SUBSETS = "full-candidate-subsets.pkl"
 
@@ -33,8 +38,8 @@ def metashift_catdog_disc(root: Root = None, hold_out: float = 0.15, seed: int =
     """MetaShift Cat vs Dog, the DISC split (iFAM's): cat on sofa and bed, dog with bench and bike, test on shelves.
 
     Not the indoor / outdoor dataset of the same common name. The attribute is the context. DISC holds 15 % of
-    the shelf images of a class out for ``val`` (its code gives 34 and 47 where rounding gives 35 and 46; which
-    ones it took is not published, here ``seed`` decides). iFAM's code tests on every shelf image: ``hold_out=0``.
+    the 541 shelf images out for ``val``, drawn over both classes (34 cats and 47 dogs); which ones it took is not
+    published, here ``seed`` decides. iFAM's code tests on every shelf image: ``hold_out=0``.
 
     Args:
         root: folder ``MetaDatasetCatDog`` (or ``MetaShift-subpopulation-shift``), or the one that holds it.
@@ -45,10 +50,9 @@ def metashift_catdog_disc(root: Root = None, hold_out: float = 0.15, seed: int =
     if not 0 <= hold_out < 1:
         raise DataError(f"hold_out is a share from 0 to below 1, found {hold_out}.")
     table = _contexts(folder, _DISC, DISC_CONTEXTS)
-    rng = np.random.default_rng(seed)
-    for y in range(len(PETS)):
-        shelf = table.index[(table["split"] == "test") & (table["label"] == y)].to_numpy()
-        table.loc[rng.permutation(shelf)[: round(hold_out * len(shelf))], "split"] = "val"
+    shelf = table.index[table["split"] == "test"].to_numpy()
+    held = np.random.default_rng(seed).permutation(shelf)[: int(hold_out * len(shelf))]
+    table.loc[held, "split"] = "val"
     notes = {"folder": str(folder), "hold_out": hold_out}
     return benchmark_of("metashift-catdog-disc", table, PETS, DISC_CONTEXTS, notes=notes)
 
@@ -74,7 +78,7 @@ def metashift_catdog_unmixed(root: Root = None) -> Benchmark:
     return benchmark_of("metashift-catdog-unmixed", table[~both & ~seen], PETS, ROOMS, notes=notes)
 
 
-def _contexts(folder: Path, plan: Mapping[str, Mapping[str, Sequence[str]]], contexts: Sequence[str]) -> pd.DataFrame:
+def _contexts(folder: Path, plan: Plan, contexts: Sequence[str]) -> pd.DataFrame:
     """Rows of ``split/animal/animal(context)/NUMBER.jpg``."""
     cells = {}
     for split, animals in plan.items():
@@ -176,7 +180,7 @@ DISC = Source(
     "https://github.com/Wuyxin/DISC", "Get the MetaShift subset by the instructions of https://github.com/Wuyxin/DISC.",
     ("MetaDatasetCatDog", "MetaShift-subpopulation-shift", "metashift"),
     ("train/cat/cat(sofa)", "train/dog/dog(bench)", "test/cat/cat(shelf)"), metashift_catdog_disc,
-    {"train": {"cat/sofa": 231, "cat/bed": 380, "dog/bench": 145, "dog/bike": 367}},
+    {"train": {"cat/sofa": 231, "cat/bed": 380, "dog/bench": 145, "dog/bike": 367}, "val": 81, "test": 460},
     {"MetaDatasetCatDog.zip": None, "MetaDatasetCatDog.tar.gz": None},
 )  # fmt: skip
 UNMIXED = Source(

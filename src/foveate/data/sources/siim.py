@@ -167,7 +167,7 @@ def _images(paths: Sequence[Path]) -> ImageSource:
 
 
 def _prepare(root: Root, tell: Callable[[str], None]) -> Path:
-    """Write the X-rays as PNG files (a tenth of the reading time) and the tube annotations as CSV."""
+    """Write the X-rays as PNG files, which need no pydicom, and the tube annotations as CSV."""
     folder = SIIM.find(root)
     tubes: Mapping[str, int] = read_tubes(folder)
     xrays = sorted((folder / "dicom-images-train").rglob("*.dcm"))

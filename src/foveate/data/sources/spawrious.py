@@ -36,7 +36,7 @@ def spawrious_o2o_hard(root: Root = None, cell: int = CELL) -> Benchmark:
         cell: images of a breed and place in one environment.
     """
     folder = O2O_HARD.find(root)
-    cells = {}
+    cells: dict[tuple[str, int, int], list[Path]] = {}
     for y, breed in enumerate(BREEDS):
         own, other, away = (PLACES.index(p) for p in (O2O_TRAIN[breed], O2O_OTHER, O2O_TEST[breed]))
         aligned: list[Path] = []

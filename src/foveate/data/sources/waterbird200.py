@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from foveate.data.benchmark import Benchmark
-from foveate.data.sources.cub import CUB, CUB_GET, CUB_LICENCE, bird_split, read_classes, read_cub, read_parts
+from foveate.data.sources.cub import CUB_GET, CUB_LICENCE, bird_split, read_classes, read_cub, read_parts
 from foveate.data.sources.layout import Root, Source
 from foveate.data.sources.waterbirds import WATERBIRDS, read_metadata
 from foveate.errors import DataError
@@ -21,7 +21,7 @@ def waterbird200(root: Root = None, waterbirds: Root = None) -> Benchmark:
         root: folder that holds ``CUB_200_2011`` and the public Waterbirds folder.
         waterbirds: folder of the Waterbirds composites, when it is elsewhere.
     """
-    folder = CUB.find(root)
+    folder = WATERBIRD200.find(root)
     composites = WATERBIRDS.find(waterbirds if waterbirds is not None else root)
     table = read_cub(folder)
     names, points = read_parts(folder, table)

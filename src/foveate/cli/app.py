@@ -1,0 +1,36 @@
+"""``foveate app``: the interactive page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from foveate.cli.inputs import ROOT as _ROOT
+from foveate.cli.inputs import labels_of, open_data
+
+
+def app(
+    what: list[str] = typer.Argument(help="One or two saved models, then a CSV file, a folder, or a dataset name."),
+    host: str = typer.Option("127.0.0.1", help="Address to serve on; the default is this machine alone."),
+    port: int | None = typer.Option(None, help="Port; without it, the first free one from 7860."),
+    share: bool = typer.Option(False, "--share", help="Make a public link. Everyone who has it sees your images."),
+    browser: bool = typer.Option(False, "--browser", help="Open the page in a browser."),
+    limit: int = typer.Option(1000, min=8, help="At most this many images of a split, so that changes show at once."),
+    root: Path | None = _ROOT,
+) -> None:
+    """Browse images, see where a model looks, switch parts off, paint masks, compare two models."""
+    from foveate.app.page import Page
+    from foveate.app.state import Session
+    from foveate.errors import FoveateError
+    from foveate.systems import load
+
+    if not 2 <= len(what) <= 3:
+        raise FoveateError("expected one or two saved models and then the data: foveate app MODEL [MODEL2] DATA.")
+    paths = [Path(p) for p in what[:-1]]
+    labels = labels_of(paths)
+    models = {label: load(path) for label, path in zip(labels, paths, strict=True)}
+    data = open_data(what[-1], root)
+    typer.echo("preparing the page …")
+    session = Session(models, data, folders=dict(zip(labels, paths, strict=True)), limit=limit)
+    Page(session).launch(host=host, port=port, share=share, browser=browser)

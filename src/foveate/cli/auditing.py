@@ -1,0 +1,161 @@
+"""``foveate audit``: any model in, one HTML report out; with limits it is a test for continuous integration."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from foveate.cli.inputs import ROOT, open_data, settings_of
+from foveate.errors import DataError, FoveateError
+from foveate.files import atomic_file
+
+if TYPE_CHECKING:
+    from foveate.data.dataset import GroupedDataset
+    from foveate.systems import System
+
+
+def audit(
+    models: list[str] = typer.Argument(
+        help="Models, compared side by side: saved foveate models, .onnx / .pt2 / TorchScript files, or timm "
+        "checkpoints as NAME@weights.safetensors."
+    ),
+    data: str = typer.Option(
+        ..., "--data", "-d", help="A CSV file, a folder, or a dataset name with options: critters:strength=0.9."
+    ),
+    split: str = typer.Option("test", help="train, target, val or test."),
+    out: Path = typer.Option(Path("audit.html"), "--out", "-o", help="The report: one HTML file."),
+    as_json: bool = typer.Option(False, "--json", help="Print the findings for programs."),
+    fail_under: list[str] | None = typer.Option(
+        None, help="Exit with code 1 when a figure is lower: worst_group=0.8, average=0.9, shortcut=1 (none found)."
+    ),
+    attribute: str | None = typer.Option(None, help="What to call the attribute in the report, for instance habitat."),
+    ignore_attributes: bool = typer.Option(False, "--ignore-attributes", help="Audit as if no attribute were known."),
+    discover: bool = typer.Option(True, help="Look for shortcuts nobody named (experiments, probes, slices)."),
+    objects: str | None = typer.Option(
+        None,
+        help="Where objects are: masks, boxes, centre, or a ViT (vit-s-focus, micro-vit). Default: the best there is.",
+    ),
+    groups_out: Path | None = typer.Option(
+        None, help="CSV to write with pseudo-groups from the shortcut that was found."
+    ),
+    examples: int = typer.Option(9, help="Confident mistakes to show."),
+    classes: str | None = typer.Option(None, help="Class names of a model file, in the order of its outputs: cat,dog."),
+    size: int | None = typer.Option(None, help="Side of the images a model file reads, in pixels."),
+    mean: str | None = typer.Option(None, help="Mean a model file expects, for pixels from 0 to 1: 0.5,0.5,0.5."),
+    std: str | None = typer.Option(None, help="Standard deviation likewise."),
+    trust: bool = typer.Option(False, "--trust", help="Allow model files that hold a program (TorchScript, .pt2)."),
+    seed: int = typer.Option(0, help="Draws the images for the experiments."),
+    root: Path | None = ROOT,
+    on_bad: str = typer.Option("raise", help="What an unreadable image does: raise or skip."),
+) -> None:
+    """Does the model lean on a shortcut, known or not? Writes one HTML file that opens anywhere."""
+    from foveate.report import audit as run_audit
+
+    limits = _limits(fail_under)
+    dataset = open_data(data, root)[split]
+    if ignore_attributes:
+        dataset = _without_attributes(dataset)
+    loaded = {
+        label: open_model(model, dataset, classes=classes, size=size, mean=mean, std=std, trust=trust)
+        for label, model in zip(_labels(models), models, strict=True)
+    }
+    result = run_audit(
+        loaded, dataset, attribute=attribute, examples=examples, seed=seed, discover=discover, objects=objects,
+        show_progress=True, on_bad=on_bad,
+    )  # fmt: skip
+    failed = result.failures(limits)  # before writing: a mistyped metric should not leave a report behind
+    result.save(out)
+    if as_json:
+        typer.echo(json.dumps({**result.to_dict(), "failures": failed}, indent=2, ensure_ascii=False))
+    else:
+        typer.echo(f"{result.verdict}\nreport: {out}")
+    if groups_out is not None:
+        _write_groups(result.pseudo_groups(), groups_out, quiet=as_json)
+    if failed:
+        for sentence in failed:
+            typer.echo(sentence, err=True)
+        raise typer.Exit(1)
+
+
+def open_model(
+    what: str,
+    dataset: GroupedDataset,
+    *,
+    classes: str | None = None,
+    size: int | None = None,
+    mean: str | None = None,
+    std: str | None = None,
+    trust: bool = False,
+) -> System:
+    """A saved foveate model, or a model trained elsewhere; without class names, those of the dataset are taken."""
+    from foveate.data.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess
+    from foveate.systems import load, wrap
+    from foveate.systems.wrapped import told_beside
+
+    path = Path(what).expanduser()
+    if path.is_dir() or (not path.exists() and "@" not in what and path.suffix not in (".onnx", ".pt2", ".pt", ".pth")):
+        return load(path)
+    view = None
+    if mean is not None or std is not None:
+        side = size or 224
+        view = Preprocess(
+            (side, side), mean=_numbers("--mean", mean) or IMAGENET_MEAN, std=_numbers("--std", std) or IMAGENET_STD
+        )
+    names: list[str] | None = [name.strip() for name in classes.split(",")] if classes else None
+    if names is None and "class_names" not in told_beside(path):
+        names = list(dataset.class_names)
+    return wrap(what, names, preprocess=view, image_size=size, trust=trust)
+
+
+def _numbers(option: str, text: str | None) -> tuple[float, ...] | None:
+    if text is None:
+        return None
+    try:
+        values = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        values = ()
+    if len(values) != 3:
+        raise FoveateError(f"{option} takes three numbers, for red, green and blue: 0.485,0.456,0.406; found '{text}'.")
+    return values
+
+
+def _limits(pairs: list[str] | None) -> dict[str, float]:
+    limits = {}
+    for name, value in settings_of(pairs).items():
+        if not isinstance(value, (int, float)) or not 0 <= value <= 1:
+            raise FoveateError(f"--fail-under takes a share between 0 and 1, such as {name}=0.8; found '{value}'.")
+        limits[name] = float(value)
+    return limits
+
+
+def _labels(models: list[str]) -> list[str]:
+    from foveate.cli.inputs import labels_of
+
+    return labels_of([Path(model.partition("@")[0] if "@" in model else model) for model in models])
+
+
+def _without_attributes(dataset: GroupedDataset) -> GroupedDataset:
+    from foveate.data.dataset import GroupedDataset
+
+    return GroupedDataset(
+        dataset.images, dataset.labels, dataset.class_names, masks=dataset.masks, boxes=dataset.boxes, name=dataset.name
+    )
+
+
+def _write_groups(dataset: GroupedDataset, out: Path, quiet: bool) -> None:
+    names = dataset.attribute_names or []
+    if dataset.attributes is None:
+        raise DataError("there are no groups to write.")
+    with atomic_file(out) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["path", "label", "attribute"])
+        for i in range(len(dataset)):
+            place = Path(dataset.where(i))
+            label = dataset.class_names[dataset.labels[i]]
+            writer.writerow([place.resolve() if place.exists() else place, label, names[dataset.attributes[i]]])
+    if not quiet:
+        typer.echo(f"groups: {out}")

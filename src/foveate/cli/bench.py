@@ -1,0 +1,188 @@
+"""``foveate bench run | table | plot | status | grid`` and ``foveate reproduce``."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from foveate.cli.inputs import console
+from foveate.errors import FoveateError
+from foveate.files import write_text
+
+if TYPE_CHECKING:
+    from foveate.bench.records import Record
+    from foveate.bench.run import Job
+
+bench_app = typer.Typer(help="Studies: sweeps that survive a kill, tables, plots.", no_args_is_help=True)
+
+_SPEC = typer.Argument(help="A spec file (YAML); see docs/bench.md.")
+_RUNS = typer.Option(Path("runs"), help="Folder of models, logs, features and records.db.")
+_STORAGE = typer.Option(None, help="SQLite file or postgresql://… URL; by default RUNS/records.db.")
+_IMPORT = typer.Option(None, "--import", help="Modules to import first (systems of your own).")
+
+
+def _job(spec: Path, runs: Path, storage: str | None, imports: list[str] | None, **more: Any) -> Job:
+    from foveate.bench.run import Job
+
+    try:
+        text = spec.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise FoveateError(f"{spec}: cannot read the spec: {getattr(error, 'strerror', error)}.") from error
+    if imports and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    return Job(text, str(spec), str(runs), storage or str(runs / "records.db"), imports=tuple(imports or ()), **more)
+
+
+@bench_app.command("run")
+def run_command(
+    spec: Path = _SPEC,
+    workers: int | None = typer.Option(None, min=0, help="Processes; by default one a core. 0: in this process."),
+    threads: int = typer.Option(1, min=1, help="Threads of each worker."),
+    ray: str | None = typer.Option(None, help="Address of a Ray cluster ('auto', 'host:port') to run the trials on."),
+    retry_failed: bool = typer.Option(False, "--retry-failed", help="Run failed trials again."),
+    log_to: list[str] | None = typer.Option(None, help="Also log to mlflow or tensorboard."),
+    export: Path | None = typer.Option(None, help="CSV file for the records, written at the end."),
+    runs: Path = _RUNS,
+    storage: str | None = _STORAGE,
+    imports: list[str] | None = _IMPORT,
+) -> None:
+    """Run a spec, or go on with it: finished trials are not run again."""
+    from foveate.bench.logging_to import KINDS
+    from foveate.bench.records import write_csv
+    from foveate.bench.run import run
+    from foveate.bench.table import table
+
+    if unknown := [kind for kind in log_to or () if kind not in KINDS]:
+        raise FoveateError(f"cannot log to '{unknown[0]}'; known: {', '.join(KINDS)}.")
+    command = shlex.join(["foveate", *sys.argv[1:]])
+    job = _job(spec, runs, storage, imports, command=command, threads=threads, log_to=tuple(log_to or ()))
+    if retry_failed:
+        typer.echo(f"{job.sweep().retry_failed()} failed trials are run again")
+    records = run(job, workers, ray, say=lambda line: typer.echo(line))
+    if export is not None:
+        typer.echo(f"wrote {write_csv(export, records)}")
+    failed = [r for r in records if r.state == "failed"]
+    if any(r.state == "done" for r in records):
+        typer.echo(table(records, order=list(job.spec().methods)))
+    if failed:
+        typer.echo(f"{len(failed)} trials failed; foveate bench status {spec} says which.", err=True)
+        raise typer.Exit(1)
+
+
+@bench_app.command("status")
+def status_command(
+    spec: Path = _SPEC, runs: Path = _RUNS, storage: str | None = _STORAGE, imports: list[str] | None = _IMPORT
+) -> None:
+    """How far a run is: done, running, failed, time left."""
+    from foveate.bench.status import status
+
+    typer.echo(str(status(_job(spec, runs, storage, imports).sweep())))
+
+
+@bench_app.command("table")
+def table_command(
+    source: str = typer.Argument(help="A spec, a CSV file or folder of records, or a records database."),
+    style: str = typer.Option("markdown", "--format", "-f", help="markdown, latex or csv."),
+    metrics: list[str] | None = typer.Option(None, "--metric", "-m", help="Columns; by default the usual ones."),
+    out: Path | None = typer.Option(None, "--out", "-o", help="File to write; without it, the screen."),
+    runs: Path = _RUNS,
+    storage: str | None = _STORAGE,
+    imports: list[str] | None = _IMPORT,
+) -> None:
+    """Mean ± std over seeds, best in bold, labels used."""
+    from foveate.bench.table import table
+
+    styles = {"markdown": "markdown", "md": "markdown", "latex": "latex", "tex": "latex", "csv": "csv"}
+    if style not in styles:
+        raise FoveateError(f"unknown format '{style}'; known: markdown, latex, csv.")
+    records, order = _records(source, runs, storage, imports)
+    text = table(records, styles[style], metrics, order)  # type: ignore[arg-type]
+    if out is None:
+        typer.echo(text)
+    else:
+        typer.echo(f"wrote {write_text(out, text + chr(10))}")
+
+
+def _records(
+    source: str, runs: Path, storage: str | None, imports: list[str] | None
+) -> tuple[list[Record], list[str] | None]:
+    """Records of a spec (only those of the spec as it is now) or of a file, and the order of the methods."""
+    from foveate.bench.records import read_records
+
+    if source.endswith((".yaml", ".yml")):
+        job = _job(Path(source), runs, storage, imports)
+        return job.sweep().current(), list(job.spec().methods)
+    return read_records(source), None
+
+
+@bench_app.command("plot")
+def plot_command(
+    source: str = typer.Argument(help="A spec, a CSV file or folder of records, or a records database."),
+    kind: str = typer.Option("bars", help="bars, scaling, layers or matrix."),
+    metric: str = typer.Option("worst_group", help="What is drawn."),
+    x: str | None = typer.Option(None, help="Setting on the x axis (scaling, layers); rows of a matrix."),
+    y: str | None = typer.Option(None, help="Setting in the columns of a matrix."),
+    out: Path = typer.Option(Path("plot.png"), "--out", "-o", help="PNG, SVG or PDF file."),
+    runs: Path = _RUNS,
+    storage: str | None = _STORAGE,
+    imports: list[str] | None = _IMPORT,
+) -> None:
+    """The papers' figures from records: ablation bars, scaling and per-layer curves, the cross-model matrix."""
+    from foveate.bench.plot import plot
+
+    records, order = _records(source, runs, storage, imports)
+    typer.echo(f"wrote {plot(records, kind, metric, out, x=x, y=y, order=order)}")
+
+
+@bench_app.command("grid")
+def grid_command(
+    data: str = typer.Argument("critters", help="A dataset: name:option=value, CSV file or folder."),
+    backbone: list[str] | None = typer.Option(None, help="Backbones to extract with; by default one CNN and one ViT."),
+    epochs: int = typer.Option(5, help="Of the base models, for backbones without pretrained weights."),
+    seed: list[int] | None = typer.Option(None, help="Seeds; by default 0."),
+    metric: str = typer.Option("worst_group", help="What the heat map shows."),
+    out: Path = typer.Option(Path("grid.png"), "--out", "-o", help="Heat map; records go beside it as CSV."),
+    only: list[str] | None = typer.Option(None, help="Keep combinations with this part, for instance look=attention."),
+    runs: Path = _RUNS,
+    root: Path | None = typer.Option(None, help="Folder with the dataset's files."),
+) -> None:
+    """Every combination of LOOK, RESTRICT, EXTRACT, POOL and DECIDE on a dataset, as a heat map."""
+    from foveate.bench.grid import run_grid
+
+    command = shlex.join(["foveate", *sys.argv[1:]])
+    found = run_grid(
+        data, backbones=backbone, epochs=epochs, seeds=seed or [0], only=only or [], runs=runs, root=root,
+        command=command, say=lambda line: typer.echo(line),
+    )  # fmt: skip
+    for line in found.summary(metric):
+        console.print(line, markup=False, highlight=False)
+    typer.echo(f"wrote {found.save(out, metric)} and {out.with_suffix('.csv')}")
+
+
+def reproduce(
+    what: str | None = typer.Argument(None, help="A published table: paper/table, for instance a2/T13."),
+    every: bool = typer.Option(False, "--list", help="List the published tables and what can be run here."),
+    dry: bool = typer.Option(False, "--dry", help="Say what can be run and run nothing."),
+    root: Path | None = typer.Option(None, help="Folder with the datasets' files."),
+    records: Path | None = typer.Option(None, help="CSV file that the figures are added to."),
+    page: Path | None = typer.Option(None, help="Write the reproduction page from --records, and nothing else."),
+) -> None:
+    """Published figures beside ours: what was published, what this machine can run, and the difference."""
+    from foveate.bench.ledger import Ledger
+    from foveate.bench.reproduce import Reproduction, reproduction_page
+
+    ledger = Ledger.published()
+    if page is not None:
+        typer.echo(f"wrote {write_text(page, reproduction_page(ledger, records))}")
+        return
+    if every or what is None:
+        typer.echo(ledger.listing())
+        return
+    run = Reproduction(ledger, what, root, command=shlex.join(["foveate", *sys.argv[1:]]))
+    typer.echo(run.report(dry))
+    if records is not None and not dry:
+        typer.echo(f"wrote {run.keep(records)}")

@@ -1,0 +1,55 @@
+"""``foveate export | card``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from foveate.cli.inputs import ROOT as _ROOT
+from foveate.cli.inputs import open_data
+
+
+def export(
+    model: Path = typer.Argument(help="A saved model."),
+    out: Path = typer.Argument(help="Folder to write."),
+    format: str = typer.Option("onnx", help="onnx or torch-export."),
+    data: str | None = typer.Option(None, "--data", "-d", help="Compare on images of this dataset, not on noise."),
+    split: str = typer.Option("test", help="train, target, val or test; with --data."),
+    images: int = typer.Option(16, min=1, help="How many images to compare on; with --data."),
+    tolerance: float = typer.Option(1e-3, min=0.0, help="Largest difference let pass (1 = the largest logit)."),
+    root: Path | None = _ROOT,
+) -> None:
+    """Write a model as ONNX or torch.export graphs, and check that they compute the same."""
+    from foveate.export import to_folder
+    from foveate.systems import load
+
+    system = load(model)
+    given = None
+    if data is not None:
+        dataset = open_data(data, root)[split]
+        given = [dataset[i].image for i in range(min(images, len(dataset)))]
+    parity = to_folder(system, out, format, images=given, tolerance=tolerance)
+    files = ", ".join(sorted(p.name for p in out.iterdir()))
+    typer.echo(f"wrote {out} ({files})\nchecked: {parity}")
+
+
+def card(
+    model: Path = typer.Argument(help="A saved model."),
+    data: str | None = typer.Argument(None, help="Measure it on this: a CSV file, a folder, or a dataset name."),
+    split: str = typer.Option("test", help="train, target, val or test."),
+    out: Path | None = typer.Option(None, "--out", "-o", help="Markdown file to write; without it, the screen."),
+    root: Path | None = _ROOT,
+    on_bad: str = typer.Option("raise", help="What an unreadable image does: raise or skip."),
+) -> None:
+    """A model card in Markdown: groups, labels used, interventions, limits."""
+    from foveate.export import model_card
+    from foveate.files import write_text
+    from foveate.systems import load
+
+    text = model_card(load(model), None if data is None else open_data(data, root)[split], on_bad=on_bad)
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        write_text(out, text)
+        typer.echo(f"wrote {out}")

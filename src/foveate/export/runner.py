@@ -1,0 +1,145 @@
+"""Running an exported folder: preprocessing, the graphs, and what lies between them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from foveate.data.preprocess import Preprocess, as_images
+from foveate.errors import DataError, MissingExtra, ModelError
+from foveate.restrict import early_mask, extract_crops, greedy_crops
+from foveate.systems.frozen_model import resized
+from foveate.systems.glimpse import attended_tokens
+from foveate.systems.system import Images
+
+SIDECAR = "foveate-export.json"
+SUFFIX = {"onnx": ".onnx", "torch-export": ".pt2"}
+Call = Callable[..., list[NDArray[Any]]]
+
+
+class Runner:
+    """An exported model: images in, logits out, without the system that made it.
+
+    Args:
+        folder: written by :func:`~foveate.export.to_folder`.
+
+    >>> import tempfile, pathlib
+    >>> import foveate as fv
+    >>> data = fv.data.critters(train=40, target=16, val=16, test=16, size=32)
+    >>> base = fv.ERM("micro_resnet", epochs=1, progress=False).fit(data.train)
+    >>> folder = pathlib.Path(tempfile.mkdtemp()) / "exported"
+    >>> _ = fv.export.to_folder(base, folder, "torch-export")
+    >>> run = Runner(folder)
+    >>> run.class_names, run.predict([data.test[0].image]).shape
+    (['cat', 'duck'], (1,))
+    """
+
+    def __init__(self, folder: str | Path):
+        self.folder = Path(folder)
+        path = self.folder / SIDECAR
+        if not path.is_file():
+            raise ModelError(f"{self.folder} is not an export of foveate (there is no {SIDECAR} in it).")
+        try:
+            self.described: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            self.class_names: list[str] = self.described["class_names"]
+            self.preprocess = Preprocess(**self.described["preprocess"])
+            opener = _open_onnx if self.described["written_as"] == "onnx" else _open_program
+            self.graphs: dict[str, Call] = {
+                g["name"]: opener(self._file(g["file"]), list(g["inputs"])) for g in self.described["graphs"]
+            }
+            self.steps: dict[str, Any] = self.described.get("steps", {})
+        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            raise ModelError(f"{path} is not a whole description of an export: {error!r}.") from error
+
+    def _file(self, name: str) -> Path:
+        path = self.folder / Path(name).name  # a description must not lead out of its folder
+        if not path.is_file():
+            raise ModelError(f"{self.folder} is not a whole export: {path.name} is missing.")
+        return path
+
+    def inputs(self, images: Images) -> Tensor:
+        """Images in any usual form as the normalised batch the graphs read."""
+        prepared = torch.stack([self.preprocess.prepare(i) for i in as_images(images)])
+        return self.preprocess.normalise(prepared).contiguous(memory_format=torch.contiguous_format)
+
+    def predict_logits(self, images: Images, masks: Sequence[Tensor] | None = None) -> NDArray[np.float32]:
+        """Logits ``[n, C]``; a model under masks from outside needs ``masks``, one ``[H, W]`` an image."""
+        inputs, kind = self.inputs(images), self.steps.get("kind", "")
+        if kind == "crops":
+            return self._read_crops(inputs)
+        if kind == "tokens":
+            return self._read_tokens(inputs)
+        if kind == "masks":
+            if masks is None or len(masks) != len(inputs):
+                raise DataError("this model reads images under masks; give masks=[...], one [H, W] an image.")
+            pixels = torch.stack([self.preprocess.prepare_mask(torch.as_tensor(m).float()) for m in masks])
+            return self.graphs["model"](inputs, early_mask(pixels, tuple(self.steps["grid"])))[0]
+        return self.graphs["model"](inputs)[0]
+
+    def predict(self, images: Images, masks: Sequence[Tensor] | None = None) -> NDArray[np.int64]:
+        """Class indices ``[n]``."""
+        return self.predict_logits(images, masks).argmax(1)
+
+    def _attend(self, inputs: Tensor) -> Tensor:
+        """Where the model looks, ``[B, h, w]``."""
+        return torch.from_numpy(self.graphs["attention"](_seen_by(self.steps["attention"], inputs))[0])
+
+    def _read_crops(self, inputs: Tensor) -> NDArray[np.float32]:
+        """A²: crops where the first graph looks, read by the second."""
+        steps = self.steps
+        boxes = greedy_crops(self._attend(inputs), steps["sizes"], steps["frame"]) * steps["zoom"]
+        there = boxes[..., 2] > 0
+        side = steps["reader"]["size"]
+        crops = extract_crops(inputs, boxes.clamp(min=-1), side)  # [B, V, 3, side, side]
+        shape = crops.shape
+        ready = _seen_by(steps["reader"], crops.flatten(0, 1)).reshape(shape)
+        return self.graphs["reader"](ready.contiguous(), there)[0]
+
+    def _read_tokens(self, inputs: Tensor) -> NDArray[np.float32]:
+        """Glimpse: the tokens the first graph looks at, read by the second."""
+        steps, maps = self.steps, self._attend(inputs)
+        grid = tuple(steps["grid"])
+        if tuple(maps.shape[1:]) != grid:
+            maps = F.interpolate(maps[:, None], grid, mode="bilinear", align_corners=False, antialias=True)[:, 0]
+        mask = attended_tokens(maps.clamp(min=0), **{steps["by"]: steps["share"]})
+        return self.graphs["reader"](_seen_by(steps["reader"], inputs), mask.flatten(1))[0]
+
+
+def _seen_by(view: dict[str, Any], images: Tensor) -> Tensor:
+    """Images in ``[0, 1]`` as one of two models reads them: its size, its normalisation."""
+    images = resized(images, view["size"])
+    mean, std = (torch.tensor(view[k]).view(1, -1, 1, 1) for k in ("mean", "std"))
+    return ((images - mean) / std).contiguous(memory_format=torch.contiguous_format)
+
+
+def _open_onnx(path: Path, inputs: list[str]) -> Call:
+    try:
+        import onnxruntime  # type: ignore[import-untyped,unused-ignore]
+    except ImportError as error:
+        raise MissingExtra("onnxruntime", "onnx", "running an ONNX file") from error
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+    def call(*tensors: Tensor) -> list[NDArray[Any]]:
+        given = dict(zip(inputs, (t.numpy() for t in tensors), strict=True))
+        return session.run(None, given)
+
+    return call
+
+
+def _open_program(path: Path, inputs: list[str]) -> Call:
+    program = torch.export.load(path).module()
+
+    @torch.no_grad()
+    def call(*tensors: Tensor) -> list[NDArray[Any]]:
+        found = program(*tensors)
+        return [t.numpy() for t in (found if isinstance(found, (tuple, list)) else (found,))]
+
+    return call

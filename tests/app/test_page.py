@@ -1,0 +1,197 @@
+"""The page in a real browser: what is clicked changes what is shown, and what is bad is turned away."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+from PIL import Image
+
+import foveate as fv
+from foveate.app.state import Session
+from foveate.app.views import Change
+from foveate.data.benchmark import Benchmark
+
+pytest.importorskip("gradio", reason="the page needs the extra 'app'")
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright drives the browser")
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = (
+    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run",
+    "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
+WAIT = 60_000  # a bound for busy machines; a quiet one needs a second or two
+
+
+class Served:
+    """A page being served, and the folder of the model behind it."""
+
+    def __init__(self, page: Any, address: str, folder: Path):
+        self.page, self.address, self.folder = page, address, folder
+
+
+@pytest.fixture(scope="module")
+def served(saved_models: Path, critters: Benchmark, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    from foveate.app.page import Page
+
+    folder = shutil.copytree(saved_models / "ifam", tmp_path_factory.mktemp("app") / "ifam")
+    models = {"ifam": fv.load(folder), "erm": fv.load(saved_models / "erm")}
+    page = Page(Session(models, critters, folders={"ifam": folder}))
+    yield Served(page, page.launch(block=False), folder)
+    page.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def tab(browser: Any, served: Served) -> Iterator[Any]:
+    """An open page; the test fails when the console has an error."""
+    opened = browser.new_page(viewport={"width": 1440, "height": 1000})
+    opened.set_default_timeout(WAIT)
+    errors: list[str] = []
+    opened.on("console", lambda line: errors.append(line.text) if line.type == "error" else None)
+    opened.on("pageerror", lambda error: errors.append(str(error)))
+    elsewhere: list[str] = []
+    own = ("http://127.0.0.1:", "data:", "blob:", "about:")
+    opened.on("request", lambda r: None if r.url.startswith(own) else elsewhere.append(r.url))
+    opened.goto(served.address)
+    opened.wait_for_selector(".fv-prediction")
+    yield opened
+    opened.close()
+    assert errors == []
+    assert elsewhere == [], "the page must not call anyone else"
+
+
+def expect(locator: Any) -> Any:
+    return sync_api.expect(locator)
+
+
+def find(tab: Any, row: int) -> None:
+    tab.locator("#find textarea, #find input").first.fill(str(row))
+    tab.keyboard.press("Enter")
+    expect(tab.locator("#detail .fv-title")).to_contain_text(f"[{row}]", timeout=WAIT)
+
+
+def prediction(tab: Any) -> Any:
+    return tab.locator('#detail .fv-prediction[data-model="ifam"]')
+
+
+def test_toggling_a_part_changes_the_prediction_and_survives_a_restart(
+    tab: Any, served: Served, critters: Benchmark, toggled: int
+) -> None:
+    session = served.page.session
+    find(tab, toggled)
+    image, names = session.image("val", toggled), session.class_names
+    before = session.show("ifam", image).prediction
+    expect(prediction(tab)).to_have_text(before)
+    tab.locator("#parts label").nth(0).click()
+    (after,) = [name for name in names if name != before]
+    expect(prediction(tab)).to_have_text(after, timeout=WAIT)
+    worst = session.report("ifam", change=Change((0,))).worst_group
+    expect(tab.locator('[data-figure="worst-group"]')).to_have_text(f"{100 * worst:.1f} %", timeout=WAIT)
+    tab.locator("#save").click()
+    expect(tab.locator("#message .fv-good")).to_contain_text("without part 0", timeout=WAIT)
+
+    tab.reload()  # the same server, loaded again
+    expect(tab.locator("#parts input").nth(0)).not_to_be_checked(timeout=WAIT)
+    again = fv.load(served.folder)  # a restart reads what was written
+    assert again.dropped_parts_ == (0,)
+    from foveate.app.page import Page
+
+    page = Page(Session({"ifam": again}, critters, folders={"ifam": served.folder}))
+    try:
+        tab.goto(page.launch(block=False))
+        expect(tab.locator("#parts input").nth(0)).not_to_be_checked(timeout=WAIT)
+        expect(tab.locator("#parts input").nth(1)).to_be_checked()
+        find(tab, toggled)
+        expect(prediction(tab)).to_have_text(after, timeout=WAIT)
+        tab.goto("about:blank")
+    finally:
+        page.close()
+
+
+def test_browsing_by_group_and_error(tab: Any, served: Served) -> None:
+    session = served.page.session
+    tab.locator("#which label", has_text="errors").click()
+    count = len(session.rows("ifam", "val", which="errors", changes={m: session.saved(m) for m in session.models}))
+    expect(tab.get_by_text(re.compile(rf"^1–\d+ of {count}$"))).to_be_visible(timeout=WAIT)
+    tab.locator("#gallery button.thumbnail-lg, #gallery .thumbnail-item").first.click()
+    expect(tab.locator("#detail .fv-row").first.locator(".fv-wrong")).to_be_visible(timeout=WAIT)
+
+
+def png(width: int, height: int) -> bytes:
+    buffer = io.BytesIO()
+    Image.new("1", (width, height)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def test_bad_uploads_are_turned_away(tab: Any, served: Served) -> None:
+    field = tab.locator("input[type=file]").first
+    told = tab.locator("#message .fv-bad")
+    field.set_input_files({"name": "notes.png", "mimeType": "image/png", "buffer": b"dear diary"})
+    expect(told).to_contain_text("not an image of a known format", timeout=WAIT)
+    field.set_input_files({"name": "huge.png", "mimeType": "image/png", "buffer": png(10_000, 10_000)})
+    expect(told).to_contain_text("100 megapixels", timeout=WAIT)
+    tab.locator("#find textarea, #find input").first.fill("../../etc/passwd")
+    tab.keyboard.press("Enter")
+    expect(told).to_contain_text("no image called '../../etc/passwd'", timeout=WAIT)
+    field.set_input_files({"name": "mine.png", "mimeType": "image/png", "buffer": png(40, 30)})
+    expect(tab.locator("#detail .fv-title")).to_contain_text("mine.png", timeout=WAIT)
+
+
+@pytest.mark.parametrize(
+    "path", ["gradio_api/file=/etc/passwd", "gradio_api/file=../../etc/passwd", "gradio_api/file={model}/system.json"]
+)
+def test_no_path_reaches_the_disk(served: Served, path: str) -> None:
+    with pytest.raises(HTTPError) as refused:
+        urlopen(Request(served.address + path.format(model=served.folder)), timeout=20)
+    assert refused.value.code in (403, 404)
+
+
+def test_only_what_was_uploaded_is_read(served: Served, tmp_path: Path) -> None:
+    """Neither read nor removed: a file elsewhere, named by a forged request."""
+    mine = tmp_path / "mine.png"
+    mine.write_bytes(png(4, 4))
+    for path in (str(mine), "../../etc/passwd"):
+        told = served.page._told(served.page.on_upload)(path, {})
+        assert list(told) == [served.page.message]
+        assert "not uploaded here" in told[served.page.message]
+    assert mine.exists()
+
+
+def test_it_serves_this_machine_alone(served: Served) -> None:
+    assert served.address.startswith("http://127.0.0.1:")
+
+
+def test_painting_asks_the_model(tab: Any) -> None:
+    tab.get_by_role("tab", name="Paint a mask").click()
+    tab.locator("#ask").click()
+    expect(tab.locator("#message .fv-bad")).to_contain_text("nothing is painted", timeout=WAIT)
+    canvas = tab.locator("#editor canvas").first
+    expect(canvas).to_be_visible(timeout=WAIT)
+    tab.wait_for_timeout(700)  # the editor draws its background after it is there
+    box = canvas.bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    tab.mouse.move(x, y)
+    tab.mouse.down()
+    tab.mouse.move(x + 70, y + 50, steps=8)
+    tab.mouse.up()
+    tab.wait_for_timeout(500)
+    tab.locator("#ask").click()
+    expect(tab.locator("#answer .fv-prediction").first).to_be_visible(timeout=WAIT)
+    expect(tab.locator("#answer")).to_contain_text("cannot see the rest")
+    expect(tab.locator("#answer")).to_contain_text("mean colour")
