@@ -87,7 +87,7 @@ def job(folder: Path, points: int, pause: float) -> Job:
     """The sweep of this check in ``folder``."""
     text = SPEC.format(pause=pause, skills=[round(0.1 + 0.8 * n / points, 4) for n in range(points)])
     return Job(
-        text, "kills.yaml", str(folder), str(folder / "records.db"), command="test", unclaimed=0.5, commit="test"
+        text, "kills.yaml", str(folder), str(folder / "records.db"), command="test", unclaimed=2.0, commit="test"
     )
 
 

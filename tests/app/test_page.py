@@ -177,6 +177,7 @@ def test_it_serves_this_machine_alone(served: Served) -> None:
     assert served.address.startswith("http://127.0.0.1:")
 
 
+@pytest.mark.slow  # a canvas in software rendering takes minutes on two cores
 def test_painting_asks_the_model(tab: Any) -> None:
     tab.get_by_role("tab", name="Paint a mask").click()
     tab.locator("#ask").click()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +86,11 @@ def vit() -> fv.extract.Backbone:
     return fv.extract.create_backbone("micro_vit")
 
 
-SHORT: dict[str, Any] = {"grids": [(16, 3), (32, 1)], "adapter": {"steps": 5, "samples": 20, "batch": 16}, "progress": False}
+SHORT: dict[str, Any] = {
+    "grids": [(16, 3), (32, 1)],
+    "adapter": {"steps": 5, "samples": 20, "batch": 16},
+    "progress": False,
+}
 
 
 @pytest.fixture(scope="module")
@@ -128,11 +131,11 @@ def test_save_and_load_bit_for_bit(fitted: fv.A2Adapter, data: Benchmark, tmp_pa
 
 
 @pytest.fixture
-def counted(vit: fv.extract.Backbone, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def counted(vit: fv.extract.Backbone, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     seen: list[int] = []
     real = fv.extract.Backbone.forward
     monkeypatch.setattr(fv.extract.Backbone, "forward", lambda self, x: (seen.append(len(x)), real(self, x))[1])
-    yield seen
+    return seen
 
 
 def test_candidates_are_embedded_once(

@@ -13,7 +13,7 @@ from foveate.data.benchmark import Benchmark
 from foveate.errors import ModelError
 
 VIT = {"embed_dim": 24, "depth": 2, "num_heads": 2, "patch_size": 4}
-FAST = {"model_args": VIT, "progress": False, "lr": 2e-3, "parts": 3}
+FAST = {"model_args": VIT, "progress": False, "lr": 1e-3, "parts": 3}
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,6 @@ from foveate.data.tables import from_csv, from_folder, from_path, write_csv
 
 __all__ = [
     "SPLITS", "ArrayImages", "Batch", "Benchmark", "CheckReport", "FileImages", "GroupedDataset", "Loader",
-    "Preprocess", "Problem", "Sample", "check", "cmnist", "compose", "critters", "cue_critters", "decode", "dominoes", "from_csv",
-    "from_folder", "from_huggingface", "from_path", "list", "load", "write_csv",
+    "Preprocess", "Problem", "Sample", "check", "cmnist", "compose", "critters", "cue_critters", "decode", "dominoes",
+    "from_csv", "from_folder", "from_huggingface", "from_path", "list", "load", "write_csv",
 ]  # fmt: skip

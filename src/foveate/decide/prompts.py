@@ -85,7 +85,9 @@ def class_embeddings(encoded: Tensor, counts: Sequence[int]) -> Tensor:
             [0.0000, 1.0000]])
     """
     if encoded.ndim != 2 or len(encoded) != sum(counts):
-        raise FoveateError(f"expected text embeddings [{sum(counts)}, D]; the text encoder gave {tuple(encoded.shape)}.")
+        raise FoveateError(
+            f"expected text embeddings [{sum(counts)}, D]; the text encoder gave {tuple(encoded.shape)}."
+        )
     means = [part.mean(0) for part in F.normalize(encoded.float(), dim=-1).split(list(counts))]
     return F.normalize(torch.stack(means), dim=-1)
 
@@ -106,7 +108,9 @@ def class_texts(
             raise FoveateError(f"templates is a list of texts with {{}} in them; found {templates!r}.")
         for template in templates:
             if "{}" not in template:
-                raise FoveateError(f"the template '{template}' has no {{}} for the class name; write 'a photo of a {{}}.'")
+                raise FoveateError(
+                    f"the template '{template}' has no {{}} for the class name; write 'a photo of a {{}}.'"
+                )
         # a class called "water_bird" in a file is written "water bird" in a sentence
         return [[template.replace("{}", name.replace("_", " ")) for template in templates] for name in names]
     if isinstance(prompts, Mapping):

@@ -158,7 +158,9 @@ def create_backbone(
     """
     spec = name if isinstance(name, BackboneSpec) else BackboneSpec(name, image_size, small_stem, dict(args))
     if pretrained and spec.name.startswith("micro_"):
-        raise ModelError(f"'{spec.name}' has no weights on a hub; open_backbone('micro-vit') is the one that comes with us.")
+        raise ModelError(
+            f"'{spec.name}' has no weights on a hub; open_backbone('micro-vit') is the one that comes with us."
+        )
     net = _build(spec, pretrained)
     if spec.small_stem:
         _keep_resolution(net, spec.name)

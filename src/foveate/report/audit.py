@@ -6,7 +6,7 @@ import datetime
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foveate.data.dataset import GroupedDataset
-from foveate.errors import DataError
+from foveate.engine.progress import Progress
+from foveate.errors import DataError, suggest
 from foveate.files import write_json, write_text
-from foveate.measure import GroupReport, SmallGroupWarning, confusion_by_group, group_report
+from foveate.measure import METRICS, GroupReport, SmallGroupWarning, confusion_by_group, group_report
 from foveate.measure.groups import SMALL_GROUP
+from foveate.report.advice import advice
+from foveate.report.discovery import Discovery
+from foveate.report.discovery.judging import with_discovery
+from foveate.report.discovery.running import discovered, predicted_in_pieces, work
 from foveate.report.examples import illustrate, worst_examples
 from foveate.report.findings import percent, verdict
 from foveate.report.gazing import GAZE_IMAGES, object_share
@@ -31,10 +36,12 @@ class Audit:
     Attributes:
         findings: plain numbers, strings, lists and dictionaries; see :func:`audit` for the keys.
         pictures: the example images with their overlays, as ``data:`` addresses.
+        discoveries: by model, what was found without attributes.
     """
 
     findings: dict[str, Any]
     pictures: list[dict[str, Any]]
+    discoveries: dict[str, Discovery] = field(default_factory=dict)
 
     @property
     def verdict(self) -> str:
@@ -49,7 +56,33 @@ class Audit:
         """The report as one self-contained HTML page."""
         from foveate.report.page import render
 
-        return render(self.findings, self.pictures)
+        return render(self.findings, self.pictures, self.discoveries)
+
+    def pseudo_groups(self, dataset: GroupedDataset | None = None, model: str | None = None) -> GroupedDataset:
+        """``dataset`` (by default the audited one) with attributes made from the shortcut that was found.
+
+        Args:
+            dataset: for instance the training images, for a system that needs groups.
+            model: whose shortcut, when several were audited; by default the first that has one.
+        """
+        chosen = [self.discoveries[model]] if model in self.discoveries else list(self.discoveries.values())
+        if not chosen:
+            raise DataError("no discovery was run in this audit; there is nothing to make groups from.")
+        with_one = [found for found in chosen if found.judgement.shortcuts] or chosen
+        return with_one[0].pseudo_groups(dataset)
+
+    def failures(self, limits: Mapping[str, float]) -> list[str]:
+        """One sentence for every figure under its limit, for instance ``{"worst_group": 0.8}``; empty when all pass.
+
+        Metrics are those of the group report; ``shortcut`` is 1 without and 0 with a shortcut found.
+        """
+        said = []
+        for metric, limit in limits.items():
+            for entry in self.findings["models"]:
+                value = _figure(entry, metric)
+                if value < limit:
+                    said.append(f"{entry['name']}: {metric} is {100 * value:.1f}, under {100 * limit:.1f}.")
+        return said
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the report to ``path``, whole or not at all: HTML, or the findings alone for ``*.json``."""
@@ -70,7 +103,10 @@ def audit(
     train_counts: ArrayLike | None = None,
     examples: int = 9,
     seed: int = 0,
+    discover: bool = True,
+    objects: str | None = None,
     progress: Callable[[str], None] | None = None,
+    show_progress: bool = False,
     **options: Any,
 ) -> Audit:
     """Audit one model, or several side by side, on a dataset.
@@ -88,12 +124,17 @@ def audit(
             One set of counts serves all models, so that they are compared on the same groups: the most uneven.
         examples: how many confident mistakes to show, 0 for none.
         seed: picks the images for the heat-map figures.
+        discover: also look for shortcuts nobody named: exchange properties between images, probe what tells the label,
+            find bunches of errors (for fitted and wrapped systems; see :mod:`foveate.report.discovery`).
+        objects: where objects are, for discovery: ``"masks"``, ``"boxes"``, ``"centre"``, or the name of a ViT;
+            by default the best there is.
         progress: called with a line of text as the work goes on.
+        show_progress: draw a bar with the time left, on a terminal.
         options: passed on to ``predict_proba`` (``batch_size``, ``workers``, ``on_bad="skip"``).
 
     The findings have the keys ``title, foveate, date, attribute, dataset, training, models, verdict, examples,
-    unreadable, notes``; each entry of ``models`` holds the group report, ``confusion`` ``[C][A][K]``, ``verdict``
-    and ``gaze``.
+    unreadable, notes``; each entry of ``models`` holds the group report, ``confusion`` ``[C][A][K]``, ``verdict``,
+    ``gaze`` and ``discovery`` (None where it was not run).
     """
     systems = _named(models)
     if not len(dataset):
@@ -101,13 +142,17 @@ def audit(
     say = progress or (lambda line: None)
     notes: list[str] = []
 
-    probabilities: dict[str, NDArray[np.float64]] = {}
     predicted = _predicted_classes(systems, dataset)
-    for name, system in systems.items():
-        say(f"{name}: predicting {len(dataset)} images")
-        probabilities[name] = _aligned(system.predict_proba(dataset, **options), system, dataset, predicted)
-    predictions = {name: _decide(values) for name, values in probabilities.items()}
-    read = np.logical_and.reduce([p >= 0 for p in predictions.values()])
+    with Progress("audit", work(systems, dataset, discover), show_progress) as bar:
+        probabilities: dict[str, NDArray[np.float64]] = {}
+        for name, system in systems.items():
+            say(f"{name}: predicting {len(dataset)} images")
+            bar.note(f"{name}: predicting")
+            chances = predicted_in_pieces(system, dataset, bar if show_progress else None, options)
+            probabilities[name] = _aligned(chances, system, dataset, predicted)
+        predictions = {name: _decide(values) for name, values in probabilities.items()}
+        read = np.logical_and.reduce([p >= 0 for p in predictions.values()])
+        found = discovered(systems, dataset, probabilities, predicted, read, discover, objects, seed, say, bar)
 
     counts, source = _training(systems, dataset, train_counts, notes)
     word = attribute or "attribute"
@@ -128,9 +173,9 @@ def audit(
             num_classes=len(predicted),
             num_attributes=max(dataset.num_attributes, 1),
         )[: dataset.num_classes]
-        judged = verdict(
-            name, report, confusion, train_counts=counts, class_names=predicted, attribute=word
-        )  # fmt: skip
+        judged = verdict(name, report, confusion, train_counts=counts, class_names=predicted, attribute=word)
+        if name in found:
+            judged = with_discovery(judged, found[name].judgement)
         if dataset.masks is not None or dataset.boxes is not None:
             say(f"{name}: where it looks, on {min(GAZE_IMAGES, len(dataset))} images")
         gaze = object_share(system, dataset, predictions[name], seed=seed)
@@ -145,6 +190,7 @@ def audit(
                 "confusion": confusion.tolist(),
                 "verdict": judged.to_dict(),
                 "gaze": gaze,
+                "discovery": found[name].to_dict() if name in found else None,
             }
         )
 
@@ -179,7 +225,19 @@ def audit(
         "unreadable": [dataset.where(int(i)) for i in np.flatnonzero(~read)],
         "notes": [*notes, *_notes(dataset, reports, counts, read, word)],
     }
-    return Audit(findings, pictures)
+    findings["advice"] = advice(findings)
+    return Audit(findings, pictures, found)
+
+
+def _figure(entry: dict[str, Any], metric: str) -> float:
+    if metric == "shortcut":
+        return 0.0 if entry["verdict"]["level"] == "found" else 1.0
+    if metric not in METRICS:
+        known = ("shortcut", *METRICS)
+        raise DataError(f"unknown metric '{metric}'.{suggest(metric, known)} Known: {', '.join(known)}.")
+    if entry[metric] is None:
+        raise DataError(f"{entry['name']}: '{metric}' cannot be had from these images; it needs attributes (groups).")
+    return float(entry[metric])
 
 
 # -- models and their classes ---------------------------------------------------------------------
@@ -287,7 +345,9 @@ def _worst(report: GroupReport) -> float:
 
 def _without_pictures(entry: dict[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in entry.items() if key not in ("picture", "answers")}
-    kept["answers"] = [{k: v for k, v in answer.items() if k != "overlay"} for answer in entry["answers"]]
+    kept["answers"] = [
+        {k: v for k, v in answer.items() if k not in ("overlay", "views")} for answer in entry["answers"]
+    ]
     return kept
 
 

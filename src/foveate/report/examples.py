@@ -53,6 +53,47 @@ def overlay(gaze: Gaze, image: Tensor) -> NDArray[np.uint8]:
     return gaze.draw(torch.from_numpy(small.copy()).permute(2, 0, 1)[None])[0]
 
 
+PART_COLOURS = (
+    (0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167), (230, 159, 0), (86, 180, 233), (240, 228, 66),
+    (148, 103, 189), (140, 86, 75), (127, 127, 127),
+)  # fmt: skip
+"""Colours of parts, in order, that people with colour-blindness can tell apart; they repeat after ten."""
+
+
+def kept_places(gaze: Gaze, image: Tensor) -> NDArray[np.uint8] | None:
+    """The image with what the model's hard selection left out darkened, or None without a selection."""
+    if gaze.mask is None:
+        return None
+    small = thumbnail(np.ascontiguousarray(image.permute(1, 2, 0).numpy()))
+    kept = _on_pixels(gaze.mask.float(), small)[0, ..., None]
+    return np.rint(small * (0.15 + 0.85 * kept)).astype(np.uint8)
+
+
+def part_places(gaze: Gaze, image: Tensor) -> NDArray[np.uint8] | None:
+    """The image tinted by the part that claims each place (the last one, the background, stays plain), or None."""
+    if gaze.parts is None:
+        return None
+    small = thumbnail(np.ascontiguousarray(image.permute(1, 2, 0).numpy()))
+    owner = _on_pixels(gaze.parts[0].float(), small).argmax(axis=0)
+    background = gaze.parts.shape[1] - 1
+    palette = np.asarray([PART_COLOURS[k % len(PART_COLOURS)] for k in range(background)] + [(0, 0, 0)])
+    weight = np.where(owner == background, 0.0, 0.55)[..., None]
+    return np.rint((1 - weight) * small + weight * palette[owner]).astype(np.uint8)
+
+
+def _on_pixels(maps: Tensor, picture: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """``[K, h, w]`` on the model's grid to ``[K, H, W]``, each place a square, so that the grid shows."""
+    import torch.nn.functional as F
+
+    return F.interpolate(maps[:, None], picture.shape[:2], mode="nearest")[:, 0].numpy()
+
+
+def views_of(gaze: Gaze, image: Tensor) -> list[dict[str, str]]:
+    """Further pictures of where a model looked: which places it kept, and which parts it saw."""
+    pictures = {"kept": kept_places(gaze, image), "parts": part_places(gaze, image)}
+    return [{"kind": kind, "picture": data_uri(found)} for kind, found in pictures.items() if found is not None]
+
+
 def worst_examples(
     predictions: NDArray[np.int64],
     confidence: NDArray[np.float64],
@@ -94,7 +135,8 @@ def illustrate(
     """The chosen images with what every system says about them and where it looked.
 
     Each entry: ``{where, label, attribute, picture, answers}``; an answer is ``{model, prediction, probability,
-    right, kind, overlay}`` with ``overlay`` None when the system has no map.
+    right, kind, overlay, views}`` with ``overlay`` None when the system has no map; ``views`` are further pictures
+    of what it kept and which parts it saw.
     """
     entries: list[dict[str, Any]] = []
     images: list[Tensor] = []
@@ -123,7 +165,9 @@ def illustrate(
             if np.isnan(row).any():
                 continue
             k = int(row.argmax())
-            shown = image if view is None else view.prepare(image)
+            # crops are in pixels of what the model saw, and a map of a cut image covers the cut only
+            seen = getattr(system, "preprocess_", None) if gazes is not None and gazes[j].boxes is not None else view
+            shown = image if seen is None else seen.prepare(image)
             entry["answers"].append(
                 {
                     "model": name,
@@ -132,6 +176,7 @@ def illustrate(
                     "right": class_names[k] == entry["label"],
                     "kind": None if gazes is None else gazes[j].kind,
                     "overlay": None if gazes is None else data_uri(overlay(gazes[j], shown)),
+                    "views": [] if gazes is None else views_of(gazes[j], shown),
                 }
             )
     return entries

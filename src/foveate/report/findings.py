@@ -218,7 +218,7 @@ class Verdict:
         headline: a few words.
         sentences: plain words with the numbers; the first one is the verdict.
         evidence: what was compared: ``training`` (majority against minority), ``spread`` (groups of a class),
-            or ``classes`` (no attributes).
+            ``classes`` (no attributes), or ``experiment`` (properties exchanged between images).
         sides: the two sides compared, each ``{name, n, correct, accuracy, low, high}``.
         gap: the gap that decided, or None.
     """
@@ -387,6 +387,9 @@ def _by_class(model: str, report: GroupReport, confusion: NDArray[np.int64], cla
     return Verdict("untested", _HEADLINES["untested"] if not report.groups else "Not tested", sentences, "classes")
 
 
+HARDLY = "But with"
+
+
 def hardly_better_than_guessing(report: GroupReport) -> str | None:
     """A sentence when always naming the most frequent class does about as well, else None.
 
@@ -399,6 +402,6 @@ def hardly_better_than_guessing(report: GroupReport) -> str | None:
     if low > most:
         return None
     return (
-        f"But with {percent(report.average)} right on average it is hardly better than always naming the most "
+        f"{HARDLY} {percent(report.average)} right on average it is hardly better than always naming the most "
         f"frequent class ({percent(most)}), so the groups tell little."
     )

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 import statistics
+from collections.abc import Mapping
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from foveate.report.charts import bar, heat_style
 from foveate.report.findings import percent, points
+
+if TYPE_CHECKING:
+    from foveate.report.discovery import Discovery
 
 MANY_GROUPS = 24
 """With more groups than this, the page shows the worst ones and folds the rest away."""
@@ -21,7 +25,9 @@ HEAT_CLASSES = 30
 """A heat map of more classes cannot be read; the most frequent mistakes are listed instead."""
 
 
-def render(findings: dict[str, Any], pictures: list[dict[str, Any]]) -> str:
+def render(
+    findings: dict[str, Any], pictures: list[dict[str, Any]], discoveries: Mapping[str, Discovery] | None = None
+) -> str:
     """The whole page as text. Names from the data are escaped: they cannot add markup."""
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, finalize=_keep_together, trim_blocks=True, lstrip_blocks=True
@@ -40,7 +46,27 @@ def render(findings: dict[str, Any], pictures: list[dict[str, Any]]) -> str:
         grid=accuracy_grid(findings),
         confusions=confusions(findings),
         pictures=pictures,
+        **_discovered(findings, discoveries or {}),
     )
+
+
+def _discovered(findings: dict[str, Any], discoveries: Mapping[str, Discovery]) -> dict[str, Any]:
+    """What the page says about shortcuts nobody named."""
+    from foveate.report.discovery import showing
+
+    if not discoveries:
+        return {"discovered": False}
+    return {
+        "discovered": True,
+        "experiments": showing.experiments(findings),
+        "experiment_sentence": showing.experiment_sentence(findings),
+        "mask_rows": showing.mask_rows(findings),
+        "mask_sentences": showing.mask_sentences(findings),
+        "probes": showing.probe_rows(findings),
+        "slices": showing.slice_cards(findings, discoveries),
+        "turned": showing.turned_pictures(findings, discoveries),
+        "object_source": next(iter(discoveries.values())).base.objects.words,
+    }
 
 
 def _keep_together(value: Any) -> Any:

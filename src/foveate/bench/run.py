@@ -1,0 +1,322 @@
+"""``foveate bench run``: a coordinator that looks after the queue, and workers that run trials."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import multiprocessing
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from foveate.bench import sweep as sweeps
+from foveate.bench.records import Record
+from foveate.bench.spec import Spec, parse_spec
+from foveate.bench.sweep import Sweep
+from foveate.bench.trial import Bench, Cell, watching
+from foveate.bench.workers import heartbeat, worker_name
+from foveate.errors import FoveateError, MissingExtra
+
+POLL = 0.3
+STOPS = 30
+"""After so many workers that ended by an error of their own (not of a trial: those are recorded) a run gives up."""
+
+
+@dataclass
+class Job:
+    """All a worker needs to know; plain values, so that it can be sent to another process or machine.
+
+    Attributes:
+        text: the spec, as YAML.
+        named: what to call the spec in messages.
+        runs: folder of models, logs and features.
+        storage: SQLite file or PostgreSQL URL.
+        command: what the user typed, for the records.
+        imports: modules to import first, for instance those that define systems of one's own.
+        threads: threads a worker computes with.
+        log_to: ``mlflow`` and ``tensorboard`` may get the figures too.
+        unclaimed: see :data:`foveate.bench.sweep.UNCLAIMED`.
+    """
+
+    text: str
+    named: str
+    runs: str
+    storage: str
+    command: str = ""
+    imports: Sequence[str] = ()
+    threads: int = 1
+    log_to: Sequence[str] = ()
+    unclaimed: float = sweeps.UNCLAIMED
+    commit: str = field(default_factory=lambda: commit())
+
+    def spec(self) -> Spec:
+        for module in self.imports:
+            try:
+                importlib.import_module(module)
+            except ImportError as error:
+                raise FoveateError(f"cannot import '{module}' (from --import): {error}.") from error
+        return parse_spec(self.text, self.named)
+
+    def sweep(self) -> Sweep:
+        return Sweep(self.spec(), self.storage, self.unclaimed)
+
+
+def run(
+    job: Job, workers: int | None = None, ray: str | None = None, say: Callable[[str], None] = print
+) -> list[Record]:
+    """Run what is left of a spec; the same call after a kill goes on where it was. Gives the records of the spec.
+
+    Args:
+        job: the spec and its places.
+        workers: processes on this machine (default: one a core); 0 runs everything in this process.
+        ray: address of a Ray cluster to spread the trials over, instead of processes here.
+        say: gets a line for every finished trial.
+    """
+    sweep = job.sweep()  # a mistake in the spec shows before anything is started
+    told = {r.key for r in sweep.current()}
+    if sweep.maintain():
+        return sweep.current()
+    if ray is not None:
+        from foveate.bench.ray_cluster import RayTeam
+
+        team: Any = RayTeam(job, ray, workers)
+    else:
+        team = _Team(job, (os.cpu_count() or 1) if workers is None else workers)
+    with team:
+        while True:
+            began = time.perf_counter()
+            team.look_after(sweep)  # before the queue is: it says which workers died by themselves
+            over = sweep.maintain()
+            _tell_news(sweep, told, say)
+            if over:
+                break
+            # looking after the queue may take no more than a few percent of the machine
+            time.sleep(max(POLL, 20 * (time.perf_counter() - began)) if team.size else 0.0)
+    return sweep.current()
+
+
+def _tell_news(sweep: Sweep, told: set[str], say: Callable[[str], None]) -> None:
+    for record in sweep.current():
+        if record.key in told:
+            continue
+        told.add(record.key)
+        point = ", ".join(f"{k} {v}" for k, v in record.point.items())
+        what = f"{record.dataset}, {record.method}, seed {record.seed}" + (f" ({point})" if point else "")
+        if record.state == "done":
+            shown = "" if record.score is None else f"{record.select} on val {100 * record.score:.1f}, "
+            say(f"{what}: {shown}{record.seconds:.1f} s")
+        else:
+            say(f"{what}: {record.state}: {record.error.strip().splitlines()[-1] if record.error else ''}")
+
+
+# -- workers -----------------------------------------------------------------------------
+
+
+class _Team:
+    """Worker processes on this machine; they end when this process does, however it ends."""
+
+    def __init__(self, job: Job, size: int):
+        self.job, self.size = job, size
+        self.processes: list[Any] = []
+        self.stopped = 0
+        self._inline: tuple[Sweep, Bench] | None = None
+
+    def __enter__(self) -> _Team:
+        # forked workers share what is imported; CUDA does not survive a fork, so then they start anew
+        method = "fork" if hasattr(os, "fork") and sys.platform == "linux" and not _uses_cuda() else "spawn"
+        self.context: Any = multiprocessing.get_context(method)
+        self.forked = method == "fork"
+        self.reader, self.writer = self.context.Pipe(duplex=False)
+        for _ in range(self.size):
+            self._start()
+        return self
+
+    def _start(self) -> None:
+        held = self.writer if self.forked else None
+        process = self.context.Process(target=_worker_process, args=(self.job, self.reader, held), daemon=False)
+        process.start()
+        self.processes.append(process)
+
+    def look_after(self, sweep: Sweep) -> None:
+        """Replace workers that died; without workers, run one trial here."""
+        if not self.size:
+            if self._inline is None:
+                self._inline = sweep, Bench(sweep.spec, self.job.runs)
+            work_once(self.job, *self._inline, worker_name())
+            return
+        for process in [p for p in self.processes if not p.is_alive()]:
+            if process.exitcode is not None and process.exitcode < 0:  # killed: by the system, for want of memory?
+                sweep.crashed.add(f"{socket.gethostname()}:{process.pid}")
+            else:
+                self.stopped += 1
+            if self.stopped > STOPS:
+                raise FoveateError(f"workers stop as soon as they start ({STOPS} times now); see what they printed.")
+            self.processes.remove(process)
+            self._start()
+
+    def __exit__(self, *_: Any) -> None:
+        for process in self.processes:
+            process.terminate()
+        for process in self.processes:
+            process.join(timeout=5)
+        self.reader.close()
+        self.writer.close()
+
+
+def _uses_cuda() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _worker_process(job: Job, reader: Any, writer: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the coordinator, which then ends the workers
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if writer is not None:
+        writer.close()
+
+    def leave_with_coordinator() -> None:
+        with contextlib.suppress(EOFError, OSError):
+            reader.recv()
+        os._exit(3)  # the other end is closed: the coordinator is gone
+
+    threading.Thread(target=leave_with_coordinator, daemon=True).start()
+    work(job)
+
+
+def work(job: Job, until: Callable[[], bool] | None = None) -> int:
+    """Run trials as they are queued, until told that it is enough (or the process is ended); how many were run."""
+    import torch
+
+    torch.set_num_threads(job.threads)
+    sweep = job.sweep()
+    bench, name, count = Bench(sweep.spec, job.runs), worker_name(), 0
+    pause = 0.05
+    with heartbeat(sweep, name):
+        while not (until is not None and until()):
+            if work_once(job, sweep, bench, name):
+                count, pause = count + 1, 0.05
+                continue
+            time.sleep(pause)
+            pause = min(2 * pause, 1.0)
+    return count
+
+
+def work_once(job: Job, sweep: Sweep, bench: Bench, worker: str) -> bool:
+    """Run one waiting trial; False when none waits."""
+    claimed = sweep.claim(worker)
+    if claimed is None:
+        return False
+    cell, trial = claimed
+    attrs = sweep.store.get_trial(trial._trial_id).user_attrs
+    point, key = attrs["point"], attrs["key"]
+    found = sweep.records.get(key)
+    if found is None:
+        digest = sweep.digests[cell.dataset, cell.method]
+        record = Record(
+            sweep.spec.name, digest, cell.dataset, cell.method, cell.seed, point, select=sweep.spec.select,
+            system=sweep.spec.methods[cell.method].system, command=job.command, commit=job.commit,
+            host=socket.gethostname(),
+        )  # fmt: skip
+        if attrs.get("attempt", 1) > sweeps.ATTEMPTS:
+            record.state = "failed"
+            record.error = f"its worker died {sweeps.ATTEMPTS} times on it (out of memory?); see the log."
+        else:
+            _run(job, sweep, bench, cell, trial, record)
+        found = record
+        found.finished = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+    sweep.finish(trial, found)
+    return True
+
+
+def _run(job: Job, sweep: Sweep, bench: Bench, cell: Cell, trial: Any, record: Record) -> None:
+    """Fill in ``record``: figures, or the traceback of what went wrong."""
+    folder = bench.folder(cell, record.key)
+    for litter in folder.parent.glob(f".{folder.name}.*"):  # what a killed attempt at this trial left behind
+        shutil.rmtree(litter, ignore_errors=True)
+    log = folder.with_suffix(".log")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    record.log = os.path.relpath(log, job.runs)
+    began, step = time.perf_counter(), 0
+    pruned = sweep.optuna.TrialPruned
+
+    def report(score: float) -> None:
+        nonlocal step
+        step += 1
+        trial.report(score, step)
+        if trial.should_prune():
+            raise pruned(f"lags behind at epoch {step} with {score:.4f}")
+
+    with _logging_to(log, f"{cell} {record.point}"):
+        try:
+            base = None
+            if sweep.spec.methods[cell.method].post_hoc:
+                chosen = sweep.best(Cell(cell.dataset, "base", cell.seed))
+                assert chosen is not None  # maintain() queues a cell only when what it needs is there
+                base = bench.base_of(cell, chosen.point, chosen.key)
+            watch = watching(report) if sweep.spec.methods[cell.method].prune else contextlib.nullcontext()
+            with watch:
+                found = bench.run(cell, record.point, record.key, base)
+            record.score, record.metrics, record.settings = found.score, found.metrics, found.settings
+            record.supervision, record.seconds, record.weights = found.supervision, found.seconds, found.weights
+            for kind in job.log_to:
+                from foveate.bench.logging_to import log_record
+
+                log_record(kind, record, found.epochs, Path(job.runs))
+        except pruned as stop:
+            record.state, record.error, record.seconds = "pruned", str(stop), time.perf_counter() - began
+        except Exception as error:
+            record.state, record.seconds = "failed", time.perf_counter() - began
+            record.error = traceback.format_exc()
+            if isinstance(error, MissingExtra):
+                record.error = str(error)
+            print(record.error, file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _logging_to(path: Path, title: str) -> Iterator[None]:
+    """Everything printed, warned and logged meanwhile goes to ``path``."""
+    logger = logging.getLogger("foveate")
+    level, passes = logger.level, logger.propagate
+    with open(path, "w", encoding="utf-8") as file:
+        print(title, file=file, flush=True)
+        handler = logging.StreamHandler(file)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False  # the screen is for the coordinator's lines
+        try:
+            with contextlib.redirect_stdout(file), contextlib.redirect_stderr(file):
+                yield
+        finally:
+            logger.removeHandler(handler)
+            logger.setLevel(level)
+            logger.propagate = passes
+
+
+def commit() -> str:
+    """The commit of the code that runs, ``-dirty`` when it was changed since; the version where there is no git."""
+    from foveate import __version__
+
+    here = Path(__file__).resolve().parents[1]
+    ask: dict[str, Any] = {"capture_output": True, "text": True, "cwd": here}
+    try:
+        head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], **ask)
+        changed = subprocess.run(["git", "status", "--porcelain", "--", str(here)], **ask)
+    except OSError:
+        return f"v{__version__}"
+    if head.returncode:
+        return f"v{__version__}"
+    return head.stdout.strip() + ("-dirty" if changed.stdout.strip() else "")

@@ -1,0 +1,163 @@
+"""Tables from records: mean ± standard deviation over seeds, the best in bold, and what labels each method used."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from foveate.bench.records import Record
+from foveate.bench.sweep import choose
+from foveate.bench.trial import Cell
+from foveate.errors import FoveateError, suggest
+
+USUAL = ("average", "majority", "minority", "worst_group", "cep_feature", "cep_output", "cgp")
+Format = Literal["markdown", "latex", "csv"]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One method on one dataset: the chosen trial of every seed."""
+
+    dataset: str
+    method: str
+    seeds: tuple[int, ...]
+    values: dict[str, list[float]]
+    supervision: str
+
+    def mean(self, metric: str) -> float | None:
+        found = self.values.get(metric)
+        return statistics.fmean(found) if found else None
+
+    def std(self, metric: str) -> float | None:
+        """The standard deviation of the seeds as a population, as in the DAR study; None for no value."""
+        found = self.values.get(metric)
+        return statistics.pstdev(found) if found else None
+
+
+def lines(records: Sequence[Record], order: Sequence[str] | None = None) -> list[Line]:
+    """A line for every dataset and method: on every seed the trial that validation chose, never test.
+
+    >>> rows = [Record("s", "d", "critters", "DFR", seed, {"c": c}, score=s, metrics={"average": a})
+    ...         for seed, c, s, a in [(0, 1, 0.7, 0.6), (0, 2, 0.9, 0.5), (1, 1, 0.8, 0.7)]]
+    >>> [(line.method, line.seeds, line.values) for line in lines(rows)]
+    [('DFR', (0, 1), {'average': [0.5, 0.7]})]
+    """
+    rows = list(records)
+    pairs = list(dict.fromkeys((r.dataset, r.method) for r in rows))
+    if order is not None:
+        rank = {name: place for place, name in enumerate(order)}
+        datasets = list(dict.fromkeys(d for d, _ in pairs))
+        pairs.sort(key=lambda p: (datasets.index(p[0]), rank.get(p[1], len(rank))))
+    found = []
+    for dataset, method in pairs:
+        seeds = sorted({r.seed for r in rows if (r.dataset, r.method) == (dataset, method)})
+        chosen = [c for s in seeds if (c := choose(rows, Cell(dataset, method, s))) is not None]
+        if not chosen:
+            continue
+        names = dict.fromkeys(name for record in chosen for name in record.metrics)
+        values = {n: [r.metrics[n] for r in chosen if n in r.metrics] for n in names}
+        used = " / ".join(dict.fromkeys(r.supervision for r in chosen if r.supervision))
+        found.append(Line(dataset, method, tuple(r.seed for r in chosen), values, used))
+    return found
+
+
+def table(
+    records: Sequence[Record],
+    style: Format = "markdown",
+    metrics: Sequence[str] | None = None,
+    order: Sequence[str] | None = None,
+) -> str:
+    """The table of ``records``, in percent; the best mean of a dataset in bold.
+
+    Args:
+        records: of one spec or of several.
+        style: ``markdown``, ``latex`` (booktabs) or ``csv`` (plain numbers).
+        metrics: columns; by default the usual ones that occur.
+        order: methods in this order; by default as they were finished.
+    """
+    rows = lines(records, order)
+    if not rows:
+        raise FoveateError("there are no finished trials yet; see `foveate bench status`.")
+    known = list(dict.fromkeys(name for row in rows for name in row.values))
+    for name in metrics or ():
+        if name not in known:
+            raise FoveateError(f"no record has the metric '{name}'.{suggest(name, known)} Known: {', '.join(known)}.")
+    columns = list(metrics or [n for n in USUAL if n in known])
+    if style == "csv":
+        return _csv(rows, columns)
+    best = _best(rows, columns)
+    several = len({row.dataset for row in rows}) > 1
+    cells = []
+    for row in rows:
+        figures = [_cell(row, c, (row.dataset, row.method) in best.get((row.dataset, c), ()), style) for c in columns]
+        cells.append([*([row.dataset] if several else []), row.method, *figures, str(len(row.seeds)), row.supervision])
+    head = [
+        *(["dataset"] if several else []),
+        "method",
+        *(c.replace("_", " ") for c in columns),
+        "seeds",
+        "labels used",
+    ]
+    return _latex(head, cells) if style == "latex" else _markdown(head, cells)
+
+
+def _best(rows: Sequence[Line], columns: Sequence[str]) -> Mapping[tuple[str, str], set[tuple[str, str]]]:
+    """The methods with the best mean, as printed, of every dataset and column; none where there is only one method."""
+    found: dict[tuple[str, str], set[tuple[str, str]]] = {}
+    for dataset in {row.dataset for row in rows}:
+        for column in columns:
+            means = {
+                (dataset, row.method): round(100 * mean, 1)
+                for row in rows
+                if row.dataset == dataset and (mean := row.mean(column)) is not None
+            }
+            if len(means) > 1:
+                top = max(means.values())
+                found[dataset, column] = {name for name, value in means.items() if value == top}
+    return found
+
+
+def _cell(row: Line, column: str, bold: bool, style: Format) -> str:
+    mean, std = row.mean(column), row.std(column)
+    if mean is None or std is None:
+        return "–" if style == "markdown" else "--"
+    if style == "latex":
+        text = f"{100 * mean:.1f} \\pm {100 * std:.1f}"
+        return f"$\\mathbf{{{text}}}$" if bold else f"${text}$"
+    text = f"{100 * mean:.1f} ± {100 * std:.1f}"
+    return f"**{text}**" if bold else text
+
+
+def _markdown(head: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
+    rows = [head, ["---"] * len(head), *cells]
+    return "\n".join("| " + " | ".join(c.replace("|", "\\|") for c in row) + " |" for row in rows)
+
+
+def _latex(head: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
+    def plain(text: str) -> str:
+        if text.startswith("$"):
+            return text
+        for sign in "&%#_":
+            text = text.replace(sign, f"\\{sign}")
+        return text
+
+    body = [" & ".join(plain(c) for c in row) + r" \\" for row in cells]
+    top = " & ".join(plain(c) for c in head) + r" \\"
+    start, end = r"\begin{tabular}{" + "l" * len(head) + "}", r"\end{tabular}"
+    return "\n".join([start, r"\toprule", top, r"\midrule", *body, r"\bottomrule", end])
+
+
+def _csv(rows: Sequence[Line], columns: Sequence[str]) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    head = [part for c in columns for part in (c, f"{c}_std")]
+    writer.writerow(["dataset", "method", *head, "seeds", "supervision"])
+    for row in rows:
+        figures = [f for c in columns for f in (row.mean(c), row.std(c))]
+        shown = ["" if f is None else f"{f:.4f}" for f in figures]
+        writer.writerow([row.dataset, row.method, *shown, len(row.seeds), row.supervision])
+    return out.getvalue().rstrip("\n")

@@ -1,0 +1,211 @@
+"""One trial: build a system with one point of its search, fit it, save it, measure it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import inspect
+import json
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import foveate.systems as systems
+from foveate.bench.spec import GIVEN, Spec, takes_training
+from foveate.data.benchmark import Benchmark
+from foveate.data.registry import LOADERS
+from foveate.data.registry import load as load_data
+from foveate.engine import Selection, TrainSettings
+from foveate.errors import FoveateError
+from foveate.measure import METRICS, SmallGroupWarning, half_mask
+from foveate.systems.system import System
+
+LOCAL = ("base", "store", "progress", "checkpoint", "checkpoint_every", "workers")
+"""Settings that do not change what is learned and stay out of the records."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A dataset, a method and a seed: one search, and one entry of the mean in a table."""
+
+    dataset: str
+    method: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.dataset}/{self.method}/{self.seed}"
+
+
+def cells(spec: Spec) -> list[Cell]:
+    """Everything a spec asks for; what others wait for (base models, the first seed) comes first."""
+    labels = sorted(spec.methods, key=lambda label: label != "base")
+    return [Cell(d, m, s) for s in spec.seeds for d in spec.sets() for m in labels]
+
+
+@dataclass
+class Outcome:
+    """What a trial measured."""
+
+    score: float
+    metrics: dict[str, float]
+    settings: dict[str, Any]
+    supervision: str
+    seconds: float
+    weights: str
+    epochs: list[dict[str, float]] = field(default_factory=list)
+
+
+class Bench:
+    """A spec with the folder its models, logs and features are kept in.
+
+    Args:
+        spec: what to run.
+        runs: folder for everything that is made.
+    """
+
+    def __init__(self, spec: Spec, runs: str | Path):
+        self.spec = spec
+        self.runs = Path(runs)
+        self._data: dict[tuple[str, int], Benchmark] = {}
+
+    def data(self, dataset: str, seed: int) -> Benchmark:
+        """The data of ``seed``; the last asked for is kept."""
+        if (dataset, seed) not in self._data:
+            chosen = self.spec.sets()[dataset]
+            seeded = {"seed": seed} if "seed" in inspect.signature(LOADERS[chosen.name]).parameters else {}
+            self._data = {(dataset, seed): load_data(chosen.name, chosen.root, **seeded, **chosen.options)}
+        return self._data[dataset, seed]
+
+    def folder(self, cell: Cell, key: str) -> Path:
+        """Where the fitted model of a trial is kept."""
+        return self.runs / self.spec.name / cell.dataset / cell.method.replace(" ", "-") / str(cell.seed) / key
+
+    def build(self, cell: Cell, point: dict[str, Any]) -> System:
+        """The system of a cell with the settings of one point, not fitted."""
+        spec, method = self.spec, self.spec.methods[cell.method]
+        names = method.kind.setting_names()
+        trains = takes_training(method.kind)
+        given: dict[str, Any] = {"select": spec.select, "store": str(self.runs / "features")}
+        given = {k: v for k, v in given.items() if k in names}
+        if trains or "seed" in names:
+            given["seed"] = cell.seed
+        if trains or "progress" in names:
+            given["progress"] = False
+        chosen = {**method.settings, **point}
+        if method.post_hoc:
+            return method.kind(**given, **chosen)
+        training = {k: v for k, v in spec.training_of(cell.dataset).items() if trains or k in names}
+        network = spec.network_of(cell.dataset, cell.method)
+        if network is not None:
+            shared = {"backbone": network.backbone, "model_args": network.model_args}
+            given |= {k: v for k, v in shared.items() if k in names}
+        if method.kind is systems.Subsample:  # as many steps as the others take
+            data = self.data(cell.dataset, cell.seed)
+            smallest = int((data.train + data.target).group_counts.min())
+            kept = max(smallest, 1) * data.train.num_groups
+            training["epochs"] = round(TrainSettings.of(**training).epochs * len(data.train) / kept)
+        return method.kind(**{**given, **training, **chosen})
+
+    def fit(self, system: System, cell: Cell, base: System | None) -> None:
+        """Fit on what the protocol gives the method: base on train, post-hoc systems on target, others on both."""
+        data, method = self.data(cell.dataset, cell.seed), self.spec.methods[cell.method]
+        val = data.get("val")
+        if method.post_hoc:
+            system.base = base  # type: ignore[attr-defined]
+            system.fit(data.target, val=val)
+            return
+        wanted = method.target if method.target is not None else cell.method != "base"
+        system.fit(data.train, data.get("target") if wanted else None, val)
+
+    def run(self, cell: Cell, point: dict[str, Any], key: str, base: System | None) -> Outcome:
+        """Fit, save and measure one trial."""
+        began = time.perf_counter()
+        system = self.build(cell, point)
+        self.fit(system, cell, base)
+        folder = self.folder(cell, key)
+        system.save(folder)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SmallGroupWarning)
+            score = self.score(system, cell)
+            metrics = self.metrics(system, cell)
+        settings = {k: v for k, v in system.get_params().items() if k not in LOCAL and k not in GIVEN}
+        history = getattr(system, "history_", None)
+        return Outcome(
+            score=score,
+            metrics=metrics,
+            settings=json.loads(json.dumps(settings, default=str)),
+            supervision=system.supervision(),
+            seconds=time.perf_counter() - began,
+            weights=hash_file(folder / "weights.safetensors"),
+            epochs=[] if history is None else history.epochs,
+        )
+
+    def score(self, system: System, cell: Cell) -> float:
+        """The selection metric on val, larger is better; test takes no part in any choice."""
+        data = self.data(cell.dataset, cell.seed)
+        val, history = data.get("val"), getattr(system, "history_", None)
+        own = None if history is None else history.best_score
+        if val is None or system.class_names_ != val.class_names or self.spec.select == "loss":
+            # it learned the attribute, or selected by its loss: its own selection score
+            sign = -1.0 if self.spec.select == "loss" else 1.0
+            return sign * float(own or 0.0)
+        return systems.evaluate(system, val).value(self.spec.select)
+
+    def metrics(self, system: System, cell: Cell) -> dict[str, float]:
+        """Everything that can be measured on test, as shares."""
+        data, chosen = self.data(cell.dataset, cell.seed), self.spec.sets()[cell.dataset]
+        found: dict[str, float] = {}
+        if system.class_names_ == data.test.class_names:
+            report = systems.evaluate(system, data.test)
+            found |= {n: round(float(v), 4) for n in METRICS if (v := getattr(report, n)) is not None}
+        if chosen.core != "none":
+            height, width = data.test[0].image.shape[-2:]
+            core = None if chosen.core == "masks" else half_mask(height, width)
+            shares = systems.entanglement(system, data.test, core=core, images=500, seed=cell.seed).to_dict()  # type: ignore
+            found |= {k if k.startswith(("cep_", "cap", "cgp")) else f"cep_{k}": round(v, 4) for k, v in shares.items()}
+        return found
+
+    def base_of(self, cell: Cell, point: dict[str, Any], key: str) -> System:
+        """The base model of a cell's dataset and seed: read from its folder, or fitted again where it is missing."""
+        base = Cell(cell.dataset, "base", cell.seed)
+        folder = self.folder(base, key)
+        with contextlib.suppress(FoveateError):
+            return systems.load(folder)
+        system = self.build(base, point)
+        self.fit(system, base, None)
+        system.save(folder)
+        return system
+
+
+def hash_file(path: Path) -> str:
+    """A short hash of a file, empty when it is not there."""
+    if not path.exists():
+        return ""
+    hasher = hashlib.blake2b(digest_size=8)
+    with open(path, "rb") as file:
+        for block in iter(lambda: file.read(1 << 20), b""):
+            hasher.update(block)
+    return hasher.hexdigest()
+
+
+@contextlib.contextmanager
+def watching(report: Callable[[float], None]) -> Iterator[None]:
+    """Call ``report(score)`` (larger is better) whenever a training run validates; an exception it raises ends the run.
+
+    Systems do not hand a callback down to the loop, and all of them validate through :class:`Selection`.
+    """
+    plain = Selection.score
+
+    def score(self: Selection, *args: Any, **kwargs: Any) -> dict[str, float]:
+        found = plain(self, *args, **kwargs)
+        report(-found["loss"] if self.metric == "loss" else found[self.metric])
+        return found
+
+    Selection.score = score  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Selection.score = plain  # type: ignore[method-assign]

@@ -1,0 +1,202 @@
+"""Sweeps: nothing lost, nothing twice, whatever is killed; failures are kept; bases and first seeds come first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foveate.bench.records import Record, Records, read_csv, record_key, write_csv
+
+pytest.importorskip("optuna", reason="sweeps need the extra [bench]")
+
+from foveate.bench.run import Job, run, work_once
+from foveate.bench.status import status
+from foveate.bench.table import table
+from foveate.bench.trial import Bench, Cell
+from foveate.bench.workers import process_token, worker_name
+
+SPEC = """
+name: small
+data: {name: critters, options: {train: 16, target: 16, val: 16, test: 40, size: 32}}
+seeds: [0, 1]
+select: average
+methods:
+  grid: {system: QuickTrial, grid: {skill: [0.2, 0.3, 0.4]}}
+  failing: {system: QuickTrial, settings: {fails: true}}
+"""
+
+
+def job(folder: Path, text: str = SPEC, **more: Any) -> Job:
+    return Job(text, "small.yaml", str(folder), str(folder / "records.db"), command="cmd", commit="c0", **more)
+
+
+def quiet(line: str) -> None:
+    pass
+
+
+def test_five_kills_change_nothing(kills: Any) -> None:
+    found = kills.run(kills=5, points=6, pause=0.05, longest=0.8)
+    assert found["struck"] >= 2, found
+    for name in ("same_records", "same_table", "every_slot_once"):
+        assert found[name], found
+    assert found["half_written"] == 0, found
+    assert found["records"] == 2 * 6 + 3 + 1 + 4 + 1 + 2  # both seeds; search + reuse; drawn + reuse; failures
+    assert found["models"] == found["records"] - 2
+
+
+def test_a_run_is_resumed_and_not_repeated(kills: Any, tmp_path: Path) -> None:
+    told: list[str] = []
+    first = run(job(tmp_path), workers=0, say=told.append)
+    assert len(told) == len(first) == 3 + 1 + 2
+    assert run(job(tmp_path), workers=0, say=told.append) == first
+    assert len(told) == 6
+    done = [r for r in first if r.state == "done"]
+    assert all(r.weights and r.command == "cmd" and r.commit == "c0" and r.supervision for r in done)
+    assert all((tmp_path / r.log).exists() for r in first)
+    # the second seed takes what the first one chose
+    best = max((r for r in done if r.seed == 0), key=lambda r: r.score or 0.0)
+    (reused,) = [r for r in done if r.seed == 1]
+    assert reused.point == best.point
+    # one more point: only that is run
+    wider = SPEC.replace("0.4]", "0.4, 0.5]")
+    run(job(tmp_path, wider), workers=0, say=told.append)
+    assert 7 <= len(told) <= 8  # the new point, and the second seed again when the new point is chosen
+    assert "skill 0.5" in told[6]
+
+
+def test_failures_are_kept_and_can_be_tried_again(kills: Any, tmp_path: Path) -> None:
+    records = run(job(tmp_path), workers=0, say=quiet)
+    failed = [r for r in records if r.state == "failed"]
+    assert len(failed) == 2
+    assert "RuntimeError: this trial was asked to fail" in failed[0].error
+    assert "Traceback" in (tmp_path / failed[0].log).read_text()
+    sweep = job(tmp_path).sweep()
+    shown = str(status(sweep))
+    assert shown.startswith("4 of 6 trials done, 2 failed")
+    assert "asked to fail" in shown
+    assert sweep.retry_failed() == 2
+    again = run(job(tmp_path), workers=0, say=quiet)
+    assert sorted(r.state for r in again) == ["done"] * 4 + ["failed"] * 2
+    assert len({r.key for r in again}) == 6
+
+
+def test_a_kill_between_record_and_optuna(kills: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record is there, Optuna was not told: the trial is completed from the record and not run again."""
+    work = job(tmp_path)
+    sweep = work.sweep()
+    sweep.maintain()
+    with monkeypatch.context() as patch:
+        patch.setattr(type(sweep), "_tell", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            work_once(work, sweep, Bench(sweep.spec, tmp_path), "elsewhere:1:dead")
+    (before,) = sweep.records.all()
+    fresh = work.sweep()
+    monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
+    fresh.maintain()
+    states = [t.state.name for t in fresh.trials(Cell("critters", "grid", 0))]
+    assert sorted(states) == ["COMPLETE", "WAITING", "WAITING"]
+    assert fresh.records.all() == [before]
+
+
+def test_a_worker_that_dies_is_replaced_and_blamed(kills: Any, tmp_path: Path) -> None:
+    work = job(tmp_path)
+    sweep = work.sweep()
+    sweep.maintain()
+    for attempt in range(1, 5):
+        cell, _ = sweep.claim(f"{worker_name().split(':')[0]}:999999:gone") or (None, None)
+        assert cell == Cell("critters", "grid", 0)
+        sweep.crashed.add(f"{worker_name().split(':')[0]}:999999")
+        sweep.maintain()
+        lost = [t for t in sweep.trials(cell) if t.state.name == "FAIL"]
+        assert len(lost) == attempt
+    waiting = [t for t in sweep.trials(cell) if t.state.name == "WAITING"]
+    assert len(waiting) == 3  # no slot lost, none twice
+    assert sum(t.user_attrs["attempt"] - 1 for t in waiting) == 4
+
+
+def test_post_hoc_systems_wait_for_their_base(tmp_path: Path) -> None:
+    text = """
+name: posthoc
+data: {name: critters, options: {train: 40, target: 16, val: 16, test: 24, size: 32}}
+network: {backbone: micro_resnet, model_args: {layers: [1, 1], width: 8, stem_stride: 2}}
+training: {epochs: 1, batch_size: 16}
+core: masks
+seeds: [0]
+select: worst_group
+methods:
+  DFR: {system: DFR, settings: {refits: 2}}
+  base: {system: ERM}
+"""
+    records = run(job(tmp_path, text), workers=0, say=quiet)
+    assert [(r.method, r.state, r.error) for r in records] == [("base", "done", ""), ("DFR", "done", "")]
+    assert "base (labels" in records[1].supervision
+    assert {"average", "worst_group", "cep_output", "cgp"} <= set(records[1].metrics)
+    assert "store" not in records[1].settings
+    assert table(records, order=["base", "DFR"]).count("\n") == 3
+    # a base that cannot be trained: what waits for it is not run, and the run ends
+    broken = """
+name: broken
+data: {name: critters, options: {train: 40, target: 16, val: 16, test: 24, size: 32}}
+network: {backbone: micro_resnet, model_args: {width: wide}}
+seeds: [0]
+select: worst_group
+methods:
+  DFR: {system: DFR}
+  base: {system: ERM}
+"""
+    records = run(job(tmp_path, broken), workers=0, say=quiet)
+    assert [(r.method, r.state) for r in records] == [("base", "failed")]
+    assert "1 failed, 1 blocked" in str(status(job(tmp_path, broken).sweep()))
+
+
+def test_pruning_and_tpe(tmp_path: Path) -> None:
+    text = """
+name: pruned
+data: {name: critters, options: {train: 40, target: 16, val: 16, test: 24, size: 32}}
+network: {backbone: micro_resnet, model_args: {layers: [1, 1], width: 8, stem_stride: 2}}
+training: {epochs: 3, batch_size: 20}
+seeds: [0]
+select: loss
+methods:
+  ERM:
+    system: ERM
+    prune: median
+    grid: {lr: [0.01, 0.011, 0.012, 0.013, 0.014, 1e-9]}
+  drawn:
+    system: ERM
+    search: tpe
+    trials: 3
+    space: {lr: {low: 1e-5, high: 1e-1, log: true}, batch_size: {low: 8, high: 32}}
+"""
+    records = run(job(tmp_path, text), workers=0, say=quiet)
+    mine = [r for r in records if r.method == "ERM"]
+    assert [r.state for r in mine] == ["done"] * 5 + ["pruned"]
+    assert mine[-1].point == {"lr": 1e-9}
+    assert "lags behind at epoch" in mine[-1].error
+    drawn = [r for r in records if r.method == "drawn"]
+    assert len({r.point["lr"] for r in drawn}) == 3
+    assert all(8 <= r.point["batch_size"] <= 32 and r.state == "done" for r in drawn)
+
+
+def test_records_in_and_out(tmp_path: Path) -> None:
+    store = Records(tmp_path / "a.db")
+    rows = [
+        Record("s", "d", "critters", "DFR", seed, {"C": [1, 2]}, score=0.5, metrics={"average": 0.25}, log="x.log")
+        for seed in (1, 0)
+    ]
+    assert [store.add(r) for r in rows] == [True, True]
+    assert not store.add(rows[0])
+    assert store.get(rows[0].key) == rows[0]
+    path = write_csv(tmp_path / "a.csv", store.all())
+    assert sorted(read_csv(path), key=lambda r: r.seed) == sorted(rows, key=lambda r: r.seed)
+    assert path.read_text() == write_csv(tmp_path / "b.csv", rows[::-1]).read_text()
+    assert record_key("d", "x", "m", {"a": 1}, 0) != record_key("d", "x", "m", {"a": 1}, 1)
+
+
+def test_liveness_of_processes() -> None:
+    import os
+
+    assert process_token(os.getpid()) == process_token(os.getpid()) != ""
+    assert process_token(2**22 + 12345) == ""
