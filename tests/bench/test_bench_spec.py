@@ -102,3 +102,12 @@ def test_the_specs_of_the_repository_are_good() -> None:
     folder = Path(__file__).parents[2] / "benchmarks" / "specs"
     for path in folder.rglob("*.yaml"):
         assert read_spec(path).methods
+
+
+def test_another_setting_or_another_folder_of_own_images_is_another_trial() -> None:
+    methods = "methods:\n  full: {system: FullImage, settings: {embed_size: 64}}\n"
+    text = "name: x\ndatasets:\n  mine: {name: own, root: A}\n" + methods
+    one = parse_spec(text)
+    assert one.digest("mine", "full") == parse_spec(text).digest("mine", "full")
+    assert one.digest("mine", "full") != parse_spec(text.replace("64", "112")).digest("mine", "full")
+    assert one.digest("mine", "full") != parse_spec(text.replace("root: A", "root: B")).digest("mine", "full")

@@ -145,9 +145,13 @@ class Spec(_Strict):
         """
         chosen = self.methods[method]
         network = self.network_of(dataset, method)
+        data = self.sets()[dataset]
+        # a named dataset is the same wherever its files lie; one's own images are what lies there
+        where = {"root": data.root} if data.name == "own" else {}
         parts: dict[str, Any] = {
             "spec": self.name,
-            "data": self.sets()[dataset].model_dump(exclude={"network", "training", "root"}),
+            "data": {**data.model_dump(exclude={"network", "training", "root"}), **where},
+            "settings": chosen.settings,
             "network": None if network is None else network.model_dump(),
             "training": None if chosen.post_hoc else self.training_of(dataset),
             "select": self.select,
