@@ -71,7 +71,9 @@ SYSTEMS: dict[str, Build] = {
     "DAR": _adapted("DAR", copies=4),
     "A2": _looking("A2", attention="micro-vit", embedder="micro-vit", crops=(32,)),
     "Glimpse": _looking("Glimpse", attention="micro-vit", embedder="micro-vit", keep=0.2),
-    "IFAM": _looking("IFAM", backbone="micro-vit", parts=4, mask="boolean", epochs=4, lr=1e-4, batch_size=32),
+    "IFAM": _looking(
+        "IFAM", backbone="micro-vit", parts=4, mask="boolean", tune="none", epochs=2, lr=1e-4, batch_size=32
+    ),
 }
 
 

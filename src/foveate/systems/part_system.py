@@ -46,7 +46,8 @@ class PartSystem(ERM):
         part_dropout: chance that a part is dropped in training.
         temperature: of the softmax over parts.
         gumbel: Gumbel noise on the part assignments in training.
-        start: ``"tokens"`` puts the prototypes on clusters of patch tokens first, ``"random"`` leaves them random.
+        start: ``"tokens"`` starts the prototypes from the patch tokens
+            (:func:`~foveate.systems.parts_network.split_tokens`), ``"random"`` leaves them random.
         prototype_rate, head_rate: learning rates of the prototypes, and of modulation and classifiers, as
             multiples of ``lr``. The papers' settings for a pretrained ViT-B are in ``PAPER``.
         transposed_orthogonality: decorrelate channels instead of parts, as the released iFAM trainer does.
