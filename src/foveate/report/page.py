@@ -77,7 +77,7 @@ def _keep_together(value: Any) -> Any:
 
 def tones(findings: dict[str, Any]) -> dict[str, str]:
     """A colour for every model."""
-    return {model["name"]: f"m{i % 6 + 1}" for i, model in enumerate(findings["models"])}
+    return {model["name"]: f"m{i % 8 + 1}" for i, model in enumerate(findings["models"])}
 
 
 _METRICS = (
