@@ -8,7 +8,7 @@ import pytest
 
 from foveate.bench import needs, reproduce
 from foveate.bench.ledger import PAPERS, Ledger, Published
-from foveate.bench.reproduce import Ours, Reproduction, key_of, reproduction_page
+from foveate.bench.reproduce import Ours, Reproduction, reproduction_page
 from foveate.errors import DataError, FoveateError
 
 ROOT = Path(__file__).parents[2]
@@ -121,5 +121,5 @@ def test_the_page_is_not_stale(monkeypatch: pytest.MonkeyPatch) -> None:
     written = Path("docs/reproduction.md").read_text(encoding="utf-8")
     command = f"foveate reproduce --page docs/reproduction.md --records {RECORDS}"
     assert page == written, f"docs/reproduction.md is stale; run: {command}"
-    known = {key_of(r) for r in Ledger.published().all}
+    known = {r.key for r in Ledger.published().all}
     assert {o.key for o in reproduce.read_ours(RECORDS)} <= known

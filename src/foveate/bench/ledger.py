@@ -24,8 +24,8 @@ QUOTED = ("prior-work value", "larger-capacity row")
 
 
 @dataclass(frozen=True)
-class Published:
-    """One printed number and what it belongs to; empty where nothing is printed."""
+class Place:
+    """What a number belongs to; a published figure and ours for it share the place."""
 
     paper: str
     table: str
@@ -36,6 +36,16 @@ class Published:
     backbone_embed: str
     setting: str
     metric: str
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return tuple(getattr(self, f.name) for f in fields(Place))
+
+
+@dataclass(frozen=True)
+class Published(Place):
+    """One printed number and what it belongs to; empty where nothing is printed."""
+
     value: str
     std: str
     needs_group_labels: str

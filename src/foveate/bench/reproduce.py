@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from foveate.bench.ledger import PAPERS, Ledger, Published, format_rows
+from foveate.bench.ledger import PAPERS, Ledger, Place, Published, format_rows
 from foveate.bench.needs import COUNTS, METRICS, first_obstacle, hours, loader_name, obstacle, opened, recipe
 from foveate.bench.run import commit
 from foveate.bench.status import duration
@@ -17,36 +17,16 @@ from foveate.data.benchmark import Benchmark
 from foveate.errors import FoveateError
 from foveate.files import atomic_file
 
-IDENTITY = ("paper", "table", "dataset", "split", "method", "backbone_attn", "backbone_embed", "setting", "metric")
-
 
 @dataclass(frozen=True)
-class Ours:
+class Ours(Place):
     """A figure made here for a published row, and what made it."""
 
-    paper: str
-    table: str
-    dataset: str
-    split: str
-    method: str
-    backbone_attn: str
-    backbone_embed: str
-    setting: str
-    metric: str
     value: float
     seconds: float
     command: str
     commit: str
     supervision: str = ""
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        return tuple(getattr(self, name) for name in IDENTITY)
-
-
-def key_of(row: Published) -> tuple[str, ...]:
-    """What a published row and our figure for it share."""
-    return tuple(getattr(row, name) for name in IDENTITY)
 
 
 class Reproduction:
@@ -89,7 +69,7 @@ class Reproduction:
         if dry or not free:
             return "\n\n".join(parts)
         for row in free:
-            self.ours[key_of(row)] = self.make(row)
+            self.ours[row.key] = self.make(row)
         parts.append(format_rows(self.comparison()))
         return "\n\n".join(parts)
 
@@ -98,7 +78,7 @@ class Reproduction:
         began = time.perf_counter()
         data = opened(loader_name(row) or "", None if self.root is None else str(self.root))
         value, used = (_count(row, data), "") if row.metric in COUNTS else _measured(row, data)
-        shared = {name: getattr(row, name) for name in IDENTITY}
+        shared = {f.name: getattr(row, f.name) for f in fields(Place)}
         spent = round(time.perf_counter() - began, 1)
         return Ours(**shared, value=value, seconds=spent, command=self.command, commit=commit(), supervision=used)
 
@@ -106,7 +86,7 @@ class Reproduction:
         """published | ours | difference | command, of the rows that were run."""
         rows = [["row", "published", "ours", "difference", "command"]]
         for row in self.rows:
-            if (mine := self.ours.get(key_of(row))) is not None:
+            if (mine := self.ours.get(row.key)) is not None:
                 rows.append([row.name(), *compared(row, mine), mine.command])
         return rows
 
@@ -184,7 +164,7 @@ def read_ours(path: Path) -> list[Ours]:
 def reproduction_page(ledger: Ledger, records: Path | None) -> str:
     """``docs/reproduction.md``: every published table, our figures beside it, or why there are none."""
     ours = {mine.key: mine for mine in (read_ours(records) if records is not None else [])}
-    done = sum(key_of(row) in ours for row in ledger.all)
+    done = sum(row.key in ours for row in ledger.all)
     source = "no records" if records is None else f"`{records.as_posix()}`"
     parts = [
         "# Reproduction",
@@ -198,9 +178,9 @@ def reproduction_page(ledger: Ledger, records: Path | None) -> str:
         made: list[str] = []
         for what in [i for i in ledger.ids() if i.startswith(f"{paper}/")]:
             rows = ledger.rows(what)
-            mine = [(row, ours[key_of(row)]) for row in rows if key_of(row) in ours]
+            mine = [(row, ours[row.key]) for row in rows if row.key in ours]
             sets = ", ".join(dict.fromkeys(row.dataset for row in rows))
-            why = "; ".join(reasons(row for row in rows if key_of(row) not in ours))
+            why = "; ".join(reasons(row for row in rows if row.key not in ours))
             lines.append(f"| {what} | {sets} | {len(rows)} | {len(mine)} | {why or '–'} |")
             if mine:
                 made += [f"### {what}", _comparison(mine)]

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
 import torch
 from torch import nn
 
 from foveate.data.dataset import GroupedDataset
 from foveate.engine import seed_everything
 from foveate.engine import train as run_training
-from foveate.errors import DataError
 from foveate.extract import Backbone, freeze
 from foveate.look import Gaze
 from foveate.systems.network import Network
 from foveate.systems.posthoc import PostHoc
-from foveate.systems.system import Images, Needs, System, aligned
+from foveate.systems.system import Images, Needs, System, aligned, training_set
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -55,10 +53,7 @@ class AttentiveProbe(PostHoc):
         self, train: GroupedDataset, target: GroupedDataset | None = None, val: GroupedDataset | None = None
     ) -> Self:
         """Train on ``train`` (joined with ``target`` when given); ``val`` chooses the epoch."""
-        if target is not None:
-            train = train + target
-        if len(np.unique(train.labels)) < 2:
-            raise DataError(f"{train.name} has images of one class only; a classifier needs at least two.")
+        train = training_set(train, target)
         backbone = self._frozen()
         if self.base is not None:
             train = self._aligned(train)

@@ -27,11 +27,11 @@ from foveate.engine import (
 from foveate.engine import (
     train as run_training,
 )
-from foveate.errors import DataError, ModelError
+from foveate.errors import ModelError
 from foveate.extract import create_backbone
 from foveate.extract.backbone import Backbone, default_preprocess, native_size
 from foveate.systems.network import Network, NetworkSystem
-from foveate.systems.system import Needs, aligned
+from foveate.systems.system import Needs, aligned, training_set
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -122,10 +122,7 @@ class ERM(NetworkSystem):
         self, train: GroupedDataset, target: GroupedDataset | None = None, val: GroupedDataset | None = None
     ) -> Self:
         """Train on ``train`` (joined with ``target`` when given); ``val`` chooses the epoch."""
-        if target is not None:
-            train = train + target
-        if len(np.unique(train.labels)) < 2:
-            raise DataError(f"{train.name} has images of one class only; a classifier needs at least two.")
+        train = training_set(train, target)
         self._first(train)
         seed_everything(self.training.seed)
         self.network_ = self._new_network(train)

@@ -266,6 +266,14 @@ def list_systems() -> list[str]:
     return sorted(_registry)
 
 
+def training_set(train: GroupedDataset, target: GroupedDataset | None) -> GroupedDataset:
+    """``train``, joined with ``target`` when given; an error when only one class is in it."""
+    joined = train if target is None else train + target
+    if len(np.unique(joined.labels)) < 2:
+        raise DataError(f"{joined.name} has images of one class only; a classifier needs at least two.")
+    return joined
+
+
 def aligned(system: System, dataset: GroupedDataset) -> GroupedDataset:
     """``dataset`` with the classes of ``system`` in its order; a label the system never saw is an error.
 

@@ -48,7 +48,10 @@ def discovered(
     say: Callable[[str], None],
     bar: Progress,
 ) -> dict[str, Discovery]:
-    """What discovery finds about every model that can be asked about new images."""
+    """What discovery finds about every model that can be asked about new images.
+
+    One that cannot (a model that needs the true mask of every image) is left out, and ``say`` is told.
+    """
     able = {name: system for name, system in systems.items() if isinstance(system, System)}
     if not wanted or not able or not read.any():
         return {}
@@ -59,7 +62,10 @@ def discovered(
     for name, system in able.items():
         say(f"{name}: exchanging properties between images")
         bar.note(f"{name}: experiments")
-        found[name] = discover(
-            system, base, probabilities[name], predicted, name=name, seed=seed, tick=bar.advance
-        )  # fmt: skip
+        try:
+            found[name] = discover(
+                system, base, probabilities[name], predicted, name=name, seed=seed, tick=bar.advance
+            )  # fmt: skip
+        except NotImplementedError as error:
+            say(f"{name}: no discovery: {error}")
     return found
