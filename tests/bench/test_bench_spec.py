@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from foveate.bench.spec import parse_spec, read_spec
+from foveate.bench.trial import Bench, Cell, cells
 from foveate.errors import FoveateError
 
 pytest.importorskip("yaml", reason="specs need the extra [bench]")
@@ -52,6 +53,7 @@ def test_a_good_spec() -> None:
         ("lr: 1e-3", "lr: -1", 6, "training", "greater than 0"),
         ("[0, 1]", "[0, zero]", 7, "seeds.1", "integer"),
         ("[0, 1]", "[3, 3]", 7, "seeds.1", "second time"),
+        ("{epochs: 2}}", "{epochs: 2}, seeds: [1, 1]}", 4, "datasets.plain.seeds.1", "second time"),
         ("worst_group", "worst_groop", 8, "select", "Did you mean 'worst_group'"),
         ("  base: {system: ERM}\n", "", 15, "methods.DFR", "starts from the method 'base'"),
         ("system: GroupDRO", "system: GropDRO", 12, "methods.GroupDRO.system", "Did you mean 'GroupDRO'"),
@@ -63,6 +65,8 @@ def test_a_good_spec() -> None:
         ("search: tpe, trials: 5, ", "", 17, "methods.drawn.space", "grid search has neither"),
         ("high: 1e-2", "high: 1e-5", 17, "methods.drawn.space.lr", "low < high"),
         ("network: {backbone: micro_resnet}\n", "", 9, "methods.base", "trains a network"),
+        ("refits: [1, 2]}}", "refits: [1, 2]}, datasets: [plian]}", 16, "methods.DFR.datasets.0", "mean 'plain'"),
+        ("base: {system: ERM}", "base: {system: ERM, datasets: [plain]}", 16, "methods.DFR.datasets", "critters"),
     ],
 )
 def test_mistakes_are_named(old: str, new: str, line: int, field: str, says: str) -> None:
@@ -111,3 +115,37 @@ def test_another_setting_or_another_folder_of_own_images_is_another_trial() -> N
     assert one.digest("mine", "full") == parse_spec(text).digest("mine", "full")
     assert one.digest("mine", "full") != parse_spec(text.replace("64", "112")).digest("mine", "full")
     assert one.digest("mine", "full") != parse_spec(text.replace("root: A", "root: B")).digest("mine", "full")
+
+
+def test_a_method_may_run_on_some_datasets_and_the_network_may_say_what_size_it_sees(tmp_path: Path) -> None:
+    text = GOOD.replace("system: GroupDRO\n", "system: GroupDRO\n    datasets: [plain]\n")
+    text = text.replace("{backbone: micro_resnet}", "{backbone: micro_resnet, image_size: 48}")
+    spec = parse_spec(text + "  probe: {system: FullImage, settings: {embed_size: 32}}\n")
+    found = {(cell.dataset, cell.method) for cell in cells(spec)}
+    assert ("plain", "GroupDRO") in found
+    assert ("critters", "GroupDRO") not in found
+    assert ("critters", "DFR") in found
+    few = parse_spec(GOOD.replace("{epochs: 2}}", "{epochs: 2}, seeds: [7]}"))
+    assert {cell.seed for cell in cells(few) if cell.dataset == "plain"} == {7}
+    assert [cell.seed for cell in cells(few) if (cell.dataset, cell.method) == ("critters", "DFR")] == [0, 1]
+    assert few.digest("plain", "DFR") == parse_spec(GOOD).digest("plain", "DFR")
+    bench = Bench(spec, tmp_path)
+    assert bench.build(Cell("plain", "base", 0), {}).get_params()["image_size"] == 48
+    probe = bench.build(Cell("plain", "probe", 0), {}).get_params()
+    assert (probe["embedder"], probe["embed_size"]) == ("micro_resnet", 32)
+    assert spec.digest("plain", "GroupDRO") != parse_spec(GOOD).digest("plain", "GroupDRO")  # another size
+    again = parse_spec(GOOD.replace("system: GroupDRO\n", "system: GroupDRO\n    datasets: [plain]\n"))
+    assert again.digest("plain", "GroupDRO") == parse_spec(GOOD).digest("plain", "GroupDRO")
+
+
+def test_a_part_of_a_spec_keeps_its_digests_and_the_base_it_needs() -> None:
+    spec = parse_spec(GOOD)
+    part = spec.part(["DFR"], ["plain"])
+    assert {(cell.dataset, cell.method) for cell in cells(part)} == {("plain", "base"), ("plain", "DFR")}
+    assert part.digest("plain", "DFR") == spec.digest("plain", "DFR")
+    assert list(spec.part(["GroupDRO"]).methods) == ["GroupDRO"]
+    assert spec.part() == spec
+    with pytest.raises(FoveateError, match="no 'DRF'. Did you mean 'DFR'"):
+        spec.part(["DRF"])
+    with pytest.raises(FoveateError, match="no 'plian'. Did you mean 'plain'"):
+        spec.part(datasets=["plian"])

@@ -48,6 +48,7 @@ class Job:
         threads: threads a worker computes with.
         log_to: ``mlflow`` and ``tensorboard`` may get the figures too.
         unclaimed: see :data:`foveate.bench.sweep.UNCLAIMED`.
+        methods, datasets: run these only; by default all of the spec.
     """
 
     text: str
@@ -60,17 +61,26 @@ class Job:
     log_to: Sequence[str] = ()
     unclaimed: float = sweeps.UNCLAIMED
     commit: str = field(default_factory=lambda: commit())
+    methods: Sequence[str] = ()
+    datasets: Sequence[str] = ()
 
     def spec(self) -> Spec:
-        for module in self.imports:
-            try:
-                importlib.import_module(module)
-            except ImportError as error:
-                raise FoveateError(f"cannot import '{module}' (from --import): {error}.") from error
-        return parse_spec(self.text, self.named)
+        import_modules(self.imports)
+        return parse_spec(self.text, self.named).part(self.methods, self.datasets)
 
     def sweep(self) -> Sweep:
         return Sweep(self.spec(), self.storage, self.unclaimed)
+
+
+def import_modules(names: Sequence[str]) -> None:
+    """Import modules of the user's own, for instance those that define systems; the working folder is searched too."""
+    if names and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise FoveateError(f"cannot import '{name}' (from --import): {error}.") from error
 
 
 def run(

@@ -27,16 +27,21 @@ class _Strict(BaseModel):
 
 
 class NetworkSpec(_Strict):
-    """The network that every method which trains one shares."""
+    """The network that every method which trains one shares, and the embedder of probes that name none.
+
+    ``image_size`` is what it is given to see; by default the system decides.
+    """
 
     backbone: str
     model_args: dict[str, Any] = Field(default_factory=dict)
+    image_size: int | None = Field(None, ge=1)
 
 
 class DataSpec(_Strict):
     """A name for :func:`foveate.data.load` and its options; the seed is passed on to loaders that take one.
 
-    ``core`` says what CEP swaps; ``none`` leaves CEP out. ``network`` and ``training`` take precedence over the spec's.
+    ``core`` says what CEP swaps; ``none`` leaves CEP out. ``network``, ``training`` and ``seeds`` take precedence over
+    the spec's (images that are the same for every seed, or too many for three).
     """
 
     name: str = ""
@@ -45,6 +50,7 @@ class DataSpec(_Strict):
     core: Literal["bottom-half", "masks", "none"] = "none"
     network: NetworkSpec | None = None
     training: dict[str, Any] = Field(default_factory=dict)
+    seeds: list[int] | None = Field(default=None, min_length=1)
 
 
 class Range(_Strict):
@@ -76,6 +82,7 @@ class Method(_Strict):
         repeat: ``search`` on every seed, or search on the first seed and take what was ``chosen`` there for the others;
             by default the first for systems that start from a base (they are cheap), the second for the rest.
         target: train on the target images too; by default yes, except for ``base``.
+        datasets: labels of those it runs on; by default all.
         base: may be left out; known from the system.
     """
 
@@ -89,7 +96,11 @@ class Method(_Strict):
     prune: Literal["median", "halving", "hyperband"] | None = None
     repeat: Literal["search", "chosen"] | None = None
     target: bool | None = None
+    datasets: list[str] | None = Field(None, min_length=1)
     network: NetworkSpec | None = None
+
+    def runs_on(self, dataset: str) -> bool:
+        return self.datasets is None or dataset in self.datasets
 
     @property
     def kind(self) -> type[systems.System]:
@@ -132,11 +143,31 @@ class Spec(_Strict):
         found = {label: data or DataSpec() for label, data in self.datasets.items()}
         return {label: d if d.name else d.model_copy(update={"name": label}) for label, d in found.items()}
 
+    def part(self, methods: Sequence[str] = (), datasets: Sequence[str] = ()) -> Spec:
+        """The spec with these methods and datasets only (none named: all); ``base`` stays where others start from it.
+
+        What is left has the digests it had, so finished trials count for the part and for the whole.
+        """
+        for names, known in ((methods, list(self.methods)), (datasets, list(self.sets()))):
+            for name in names:
+                if name not in known:
+                    raise FoveateError(f"the spec has no '{name}'.{suggest(name, known)} Known: {', '.join(known)}.")
+        kept = {n: m for n, m in self.methods.items() if not methods or n in methods}
+        if "base" in self.methods and any(m.post_hoc for m in kept.values()):
+            kept = {"base": self.methods["base"], **kept}
+        changed: dict[str, Any] = {"methods": kept}
+        if datasets and self.data is None:
+            changed["datasets"] = {n: d for n, d in self.datasets.items() if n in datasets}
+        return self.model_copy(update=changed)
+
     def network_of(self, dataset: str, method: str) -> NetworkSpec | None:
         return self.methods[method].network or self.sets()[dataset].network or self.network
 
     def training_of(self, dataset: str) -> dict[str, Any]:
         return {**self.training, **self.sets()[dataset].training}
+
+    def seeds_of(self, dataset: str) -> list[int]:
+        return self.sets()[dataset].seeds or self.seeds
 
     def digest(self, dataset: str, method: str) -> str:
         """A hash of everything in the spec that decides what ``method`` learns on ``dataset``, points and seeds apart.
@@ -150,9 +181,9 @@ class Spec(_Strict):
         where = {"root": data.root} if data.name == "own" else {}
         parts: dict[str, Any] = {
             "spec": self.name,
-            "data": {**data.model_dump(exclude={"network", "training", "root"}), **where},
+            "data": {**data.model_dump(exclude={"network", "training", "root", "seeds"}), **where},
             "settings": chosen.settings,
-            "network": None if network is None else network.model_dump(),
+            "network": None if network is None else network.model_dump(exclude_none=True),
             "training": None if chosen.post_hoc else self.training_of(dataset),
             "select": self.select,
             "system": chosen.system,
@@ -188,14 +219,19 @@ def _mistakes(spec: Spec) -> Iterator[Mistake]:
         return
     yield from _checked(("training",), TrainSettings.of, spec.training)
     yield from _checked(("select",), check_metric, spec.select)
-    for number, seed in enumerate(spec.seeds):
-        if spec.seeds.index(seed) != number:
-            yield ("seeds", number), f"the seed {seed} is here a second time; remove one."
+    yield from _seed_mistakes((), spec.seeds)
     for label, data in spec.sets().items():
         at = ("data",) if spec.data is not None else ("datasets", label)
+        yield from _seed_mistakes(at, data.seeds or [])
         yield from _data_mistakes(at, data)
     for label, method in spec.methods.items():
         yield from _method_mistakes(spec, label, method)
+
+
+def _seed_mistakes(at: tuple[str, ...], seeds: list[int]) -> Iterator[Mistake]:
+    for number, seed in enumerate(seeds):
+        if seeds.index(seed) != number:
+            yield (*at, "seeds", number), f"the seed {seed} is here a second time; remove one."
 
 
 def _data_mistakes(at: tuple[str, ...], data: DataSpec) -> Iterator[Mistake]:
@@ -222,12 +258,19 @@ def _method_mistakes(spec: Spec, label: str, method: Method) -> Iterator[Mistake
         yield (*at, "system"), f"'base' is ERM on train only; found {method.system}."
     if method.post_hoc and "base" not in spec.methods:
         yield at, f"{method.system} starts from the method 'base', which the spec does not list."
+    sets = [dataset for dataset in spec.sets() if method.runs_on(dataset)]
+    known = list(spec.sets())
+    for number, dataset in enumerate(method.datasets or ()):
+        if dataset not in known:
+            yield (*at, "datasets", number), f"the spec has no dataset '{dataset}'.{suggest(dataset, known)}"
+    if method.post_hoc and (lone := [d for d in sets if not spec.methods["base"].runs_on(d)]):
+        yield (*at, "datasets"), f"{method.system} starts from 'base', which does not run on {lone[0]}."
     if method.base is not None and method.base != method.post_hoc:
         does = "starts" if method.post_hoc else "does not start"
         yield (*at, "base"), f"{method.system} {does} from the base model; leave 'base' out."
     takes = kind.setting_names()
     if not method.post_hoc and "backbone" in takes and "backbone" not in {**method.settings, **method.grid}:
-        for dataset in spec.sets():
+        for dataset in sets:
             if spec.network_of(dataset, label) is None:
                 yield (
                     at,

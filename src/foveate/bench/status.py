@@ -63,7 +63,7 @@ def status(sweep: Sweep) -> Status:
     for cell in sweep.cells:
         mine = [r for r in rows if r.cell == (cell.dataset, cell.method, cell.seed)]
         method = sweep.spec.methods[cell.method]
-        reused = method.searches_once and cell.seed != sweep.spec.seeds[0]
+        reused = method.searches_once and cell.seed != sweep.spec.seeds_of(cell.dataset)[0]
         count = 1 if reused else (len(method.points()) if method.search == "grid" else method.trials or 0)
         total += count
         needed = [n for n in sweep.waits_for(cell) if sweep.best(n, rows) is None]

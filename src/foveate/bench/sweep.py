@@ -127,7 +127,7 @@ class Sweep:
 
     def waits_for(self, cell: Cell) -> list[Cell]:
         """The cells whose results this one needs."""
-        method, first = self.spec.methods[cell.method], self.spec.seeds[0]
+        method, first = self.spec.methods[cell.method], self.spec.seeds_of(cell.dataset)[0]
         found = [Cell(cell.dataset, "base", cell.seed)] if method.post_hoc else []
         if method.searches_once and cell.seed != first:
             found.append(Cell(cell.dataset, cell.method, first))
@@ -136,8 +136,8 @@ class Sweep:
     def slots(self, cell: Cell, rows: list[Record] | None = None) -> list[dict[str, Any]]:
         """What each slot of a cell has fixed: grid points whole, what a sampler draws empty."""
         method = self.spec.methods[cell.method]
-        if method.searches_once and cell.seed != self.spec.seeds[0]:
-            best = self.best(Cell(cell.dataset, cell.method, self.spec.seeds[0]), rows)
+        if method.searches_once and cell.seed != (first := self.spec.seeds_of(cell.dataset)[0]):
+            best = self.best(Cell(cell.dataset, cell.method, first), rows)
             return [] if best is None else [{"point": best.point}]
         if method.search == "grid":
             return [{"point": point} for point in method.points()]

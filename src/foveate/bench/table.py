@@ -14,7 +14,13 @@ from foveate.bench.sweep import choose
 from foveate.bench.trial import Cell
 from foveate.errors import FoveateError, suggest
 
-USUAL = ("average", "majority", "minority", "worst_group", "cep_feature", "cep_output", "cgp")
+USUAL = (
+    "average", "majority", "minority", "worst_group", "cep_feature", "cep_output", "cgp", "miou", "mass", "coverage", "kp",
+)  # fmt: skip
+SMALLER = ("kp",)
+"""Metrics of which less is better."""
+UNRANKED = ("coverage",)
+"""Metrics of which neither more nor less is better."""
 Format = Literal["markdown", "latex", "csv"]
 
 
@@ -33,9 +39,9 @@ class Line:
         return statistics.fmean(found) if found else None
 
     def std(self, metric: str) -> float | None:
-        """The standard deviation of the seeds as a population, as in the DAR study; None for no value."""
-        found = self.values.get(metric)
-        return statistics.pstdev(found) if found else None
+        """The standard deviation of the seeds as a population, as in the DAR study; None for fewer than two."""
+        found = self.values.get(metric, [])
+        return statistics.pstdev(found) if len(found) > 1 else None
 
 
 def lines(records: Sequence[Record], order: Sequence[str] | None = None) -> list[Line]:
@@ -109,26 +115,27 @@ def _best(rows: Sequence[Line], columns: Sequence[str]) -> Mapping[tuple[str, st
     """The methods with the best mean, as printed, of every dataset and column; none where there is only one method."""
     found: dict[tuple[str, str], set[tuple[str, str]]] = {}
     for dataset in {row.dataset for row in rows}:
-        for column in columns:
+        for column in (c for c in columns if c not in UNRANKED):
             means = {
                 (dataset, row.method): round(100 * mean, 1)
                 for row in rows
                 if row.dataset == dataset and (mean := row.mean(column)) is not None
             }
             if len(means) > 1:
-                top = max(means.values())
+                top = (min if column in SMALLER else max)(means.values())
                 found[dataset, column] = {name for name, value in means.items() if value == top}
     return found
 
 
 def _cell(row: Line, column: str, bold: bool, style: Format) -> str:
     mean, std = row.mean(column), row.std(column)
-    if mean is None or std is None:
+    if mean is None:
         return "–" if style == "markdown" else "--"
+    text = f"{100 * mean:.1f}"
+    if std is not None:  # one seed has no deviation
+        text += f" \\pm {100 * std:.1f}" if style == "latex" else f" ± {100 * std:.1f}"
     if style == "latex":
-        text = f"{100 * mean:.1f} \\pm {100 * std:.1f}"
         return f"$\\mathbf{{{text}}}$" if bold else f"${text}$"
-    text = f"{100 * mean:.1f} ± {100 * std:.1f}"
     return f"**{text}**" if bold else text
 
 

@@ -21,6 +21,7 @@ from foveate.data.registry import load as load_data
 from foveate.engine import Selection, TrainSettings
 from foveate.errors import FoveateError
 from foveate.measure import METRICS, SmallGroupWarning, half_mask
+from foveate.systems.part_system import PartSystem
 from foveate.systems.system import System
 
 LOCAL = ("base", "store", "progress", "checkpoint", "checkpoint_every", "workers")
@@ -42,7 +43,9 @@ class Cell:
 def cells(spec: Spec) -> list[Cell]:
     """Everything a spec asks for; what others wait for (base models, the first seed) comes first."""
     labels = sorted(spec.methods, key=lambda label: label != "base")
-    return [Cell(d, m, s) for s in spec.seeds for d in spec.sets() for m in labels]
+    turns = range(max(len(spec.seeds_of(d)) for d in spec.sets()))
+    seeds = [(d, spec.seeds_of(d)[turn]) for turn in turns for d in spec.sets() if turn < len(spec.seeds_of(d))]
+    return [Cell(d, m, s) for d, s in seeds for m in labels if spec.methods[m].runs_on(d)]
 
 
 @dataclass
@@ -100,7 +103,10 @@ class Bench:
         training = {k: v for k, v in spec.training_of(cell.dataset).items() if trains or k in names}
         network = spec.network_of(cell.dataset, cell.method)
         if network is not None:
-            shared = {"backbone": network.backbone, "model_args": network.model_args}
+            shared: dict[str, Any] = {"backbone": network.backbone, "model_args": network.model_args}
+            shared["embedder"] = network.backbone
+            if network.image_size is not None:
+                shared |= {"image_size": network.image_size, "embed_size": network.image_size}
             given |= {k: v for k, v in shared.items() if k in names}
         if method.kind is systems.Subsample:  # as many steps as the others take
             data = self.data(cell.dataset, cell.seed)
@@ -166,6 +172,9 @@ class Bench:
             core = None if chosen.core == "masks" else half_mask(height, width)
             shares = systems.entanglement(system, data.test, core=core, images=500, seed=cell.seed).to_dict()  # type: ignore
             found |= {k if k.startswith(("cep_", "cap", "cgp")) else f"cep_{k}": round(v, 4) for k, v in shares.items()}
+        if isinstance(system, PartSystem) and data.test.masks is not None:
+            quality = systems.part_quality(system, data.test, data.train).to_dict()
+            found |= {k: round(v / 100 if k == "kp" else v, 4) for k, v in quality.items()}
         return found
 
     def base_of(self, cell: Cell, point: dict[str, Any], key: str) -> System:

@@ -1,4 +1,4 @@
-"""``foveate bench run | table | plot | status | grid`` and ``foveate reproduce``."""
+"""``foveate bench run | status | table | plot | figures | page | features | grid`` and ``foveate reproduce``."""
 
 from __future__ import annotations
 
@@ -32,8 +32,6 @@ def _job(spec: Path, runs: Path, storage: str | None, imports: list[str] | None,
         text = spec.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise FoveateError(f"{spec}: cannot read the spec: {getattr(error, 'strerror', error)}.") from error
-    if imports and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
     return Job(text, str(spec), str(runs), storage or str(runs / "records.db"), imports=tuple(imports or ()), **more)
 
 
@@ -43,6 +41,8 @@ def run_command(
     workers: int | None = typer.Option(None, min=0, help="Processes; by default one a core. 0: in this process."),
     threads: int = typer.Option(1, min=1, help="Threads of each worker."),
     ray: str | None = typer.Option(None, help="Address of a Ray cluster ('auto', 'host:port') to run the trials on."),
+    method: list[str] | None = typer.Option(None, "--method", "-m", help="Run these methods only."),
+    dataset: list[str] | None = typer.Option(None, "--dataset", "-d", help="Run on these datasets only."),
     retry_failed: bool = typer.Option(False, "--retry-failed", help="Run failed trials again."),
     log_to: list[str] | None = typer.Option(None, help="Also log to mlflow or tensorboard."),
     export: Path | None = typer.Option(None, help="CSV file for the records, written at the end."),
@@ -59,7 +59,10 @@ def run_command(
     if unknown := [kind for kind in log_to or () if kind not in KINDS]:
         raise FoveateError(f"cannot log to '{unknown[0]}'; known: {', '.join(KINDS)}.")
     command = shlex.join(["foveate", *sys.argv[1:]])
-    job = _job(spec, runs, storage, imports, command=command, threads=threads, log_to=tuple(log_to or ()))
+    job = _job(
+        spec, runs, storage, imports, command=command, threads=threads, log_to=tuple(log_to or ()),
+        methods=tuple(method or ()), datasets=tuple(dataset or ()),
+    )  # fmt: skip
     if retry_failed:
         typer.echo(f"{job.sweep().retry_failed()} failed trials are run again")
     records = run(job, workers, ray, say=lambda line: typer.echo(line))
@@ -136,6 +139,50 @@ def plot_command(
 
     records, order = _records(source, runs, storage, imports)
     typer.echo(f"wrote {plot(records, kind, metric, out, x=x, y=y, order=order)}")
+
+
+@bench_app.command("figures")
+def figures_command(
+    spec: Path = _SPEC,
+    dataset: str | None = typer.Option(None, help="Label of a dataset of the spec; by default the first."),
+    seed: int | None = typer.Option(None, help="Whose models are drawn; by default the first seed."),
+    methods: list[str] | None = typer.Option(
+        None, "--method", help="Models to draw; by default base, DFR, DAR and 'DAR on spurious', where there are any."
+    ),
+    out: Path = typer.Option(Path("docs/figures"), "--out", "-o", help="Folder for NAME-DATASET-*.png."),
+    runs: Path = _RUNS,
+    storage: str | None = _STORAGE,
+    imports: list[str] | None = _IMPORT,
+) -> None:
+    """Pictures of a study's saved models: CEP histograms, Grad-CAM, query maps, bars of DAR's variants."""
+    from foveate.bench.figures import Drawer
+    from foveate.bench.trial import Bench
+
+    job = _job(spec, runs, storage, imports)
+    found, sweep = job.spec(), job.sweep()
+    chosen = next(iter(found.sets())) if dataset is None else dataset
+    drawer = Drawer(
+        Bench(found, runs), sweep.current(), chosen, found.seeds[0] if seed is None else seed,
+        say=lambda line: typer.echo(line, err=True),
+    )  # fmt: skip
+    for path in drawer.save(out, methods):
+        typer.echo(f"wrote {path}")
+
+
+@bench_app.command("page")
+def page_command(
+    specs: list[Path] = typer.Argument(help="Spec files, or folders of them."),
+    records: Path = typer.Option(Path("benchmarks/records"), help="Folder of the records, NAME.csv for each spec."),
+    notes: Path | None = typer.Option(None, help="A Markdown file to put at the end."),
+    out: Path = typer.Option(Path("docs/results.md"), "--out", "-o", help="Pictures are looked for in figures/ here."),
+    imports: list[str] | None = _IMPORT,
+) -> None:
+    """A page of studies from spec files and exported records: tables, commands, pictures; no database needed."""
+    from foveate.bench.page import results_page
+    from foveate.bench.run import import_modules
+
+    import_modules(imports or ())
+    typer.echo(f"wrote {write_text(out, results_page(specs, records, out, notes))}")
 
 
 @bench_app.command("grid")

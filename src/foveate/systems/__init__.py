@@ -18,6 +18,7 @@ from foveate.systems.ifam import IFAM
 from foveate.systems.jtt import JTT
 from foveate.systems.masked import EarlyMask, LateMask
 from foveate.systems.network import Network
+from foveate.systems.part_quality import PartQuality, part_quality
 from foveate.systems.pdiscoformer import PDiscoFormer
 from foveate.systems.reweight import Reweight
 from foveate.systems.spectral import SpectralDecoupling
@@ -29,7 +30,8 @@ from foveate.systems.wrapped import Wrapped, wrap
 __all__ = [
     "DAR", "DFR", "ERM", "JTT", "CVaRDRO", "CnC", "Entanglement", "GroupDRO", "Needs", "Network", "Reweight",
     "SpectralDecoupling", "Subsample", "System", "entanglement", "evaluate", "get_system", "list_systems", "load",
-    "Wrapped", "wrap", "IFAM", "PDiscoFormer", "EarlyMask", "LateMask", "AIMProbe", "EPProbe",
+    "Wrapped", "wrap", "IFAM", "PDiscoFormer", "PartQuality", "part_quality", "EarlyMask", "LateMask",
+    "AIMProbe", "EPProbe",
     "A2", "CentreCrop", "FullImage", "Glimpse", "RandomCrops", "S2",
     "A2Adapter", "A2ZeroShot", "TTR", "ZeroShot",
 ]  # fmt: skip
