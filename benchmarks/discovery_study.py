@@ -113,14 +113,15 @@ def pets_case(root: Path, shortcut: str, seed: int) -> tuple[System, dict[str, G
 
 
 def rows(
-    data: str, shortcuts: list[str], seeds: range, root: Path | None, objects: str | None
+    data: str, shortcuts: list[str], seeds: range, root: Path | None, objects: str | None, audited: list[str]
 ) -> Iterator[dict[str, Any]]:
     """One row for every shortcut, seed and audit set."""
     for seed in seeds:
         for shortcut in shortcuts:
             case = critters_case(shortcut, seed) if root is None else pets_case(root, shortcut, seed)
             model, audits, truth = case
-            for name, images in audits.items():
+            for name in audited:
+                images = audits[name]
                 start = time.perf_counter()
                 report = fv.audit(model, images, examples=0, seed=seed, objects=objects)
                 found = report.findings["models"][0]
@@ -153,6 +154,7 @@ def main() -> None:
     parser.add_argument("--shortcuts", default="habitat,none,corner,brightness")
     parser.add_argument("--pets", type=Path, default=None, help="folder with cut-out pets and scenes")
     parser.add_argument("--objects", default=None, help="where the masks come from; by default a ViT on the machine")
+    parser.add_argument("--audited", default="balanced,biased", help="which images: balanced, biased or both")
     parser.add_argument("--out", type=Path, default=Path("discovery.csv"))
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -160,7 +162,7 @@ def main() -> None:
     done: list[dict[str, Any]] = []
     seeds = range(given.first, given.first + given.seeds)
     data = "critters" if given.pets is None else "pets-scenes"
-    for row in rows(data, given.shortcuts.split(","), seeds, given.pets, given.objects):
+    for row in rows(data, given.shortcuts.split(","), seeds, given.pets, given.objects, given.audited.split(",")):
         done.append(row)
         print(", ".join(f"{k} {v}" for k, v in row.items()), flush=True)
         with atomic_file(given.out) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:

@@ -54,6 +54,7 @@ def test_a_good_spec() -> None:
         ("[0, 1]", "[0, zero]", 7, "seeds.1", "integer"),
         ("[0, 1]", "[3, 3]", 7, "seeds.1", "second time"),
         ("{epochs: 2}}", "{epochs: 2}, seeds: [1, 1]}", 4, "datasets.plain.seeds.1", "second time"),
+        ("{epochs: 2}}", "{epochs: 2}, select: avrage}", 4, "datasets.plain.select", "Did you mean 'average'"),
         ("worst_group", "worst_groop", 8, "select", "Did you mean 'worst_group'"),
         ("  base: {system: ERM}\n", "", 15, "methods.DFR", "starts from the method 'base'"),
         ("system: GroupDRO", "system: GropDRO", 12, "methods.GroupDRO.system", "Did you mean 'GroupDRO'"),
@@ -129,6 +130,10 @@ def test_a_method_may_run_on_some_datasets_and_the_network_may_say_what_size_it_
     assert {cell.seed for cell in cells(few) if cell.dataset == "plain"} == {7}
     assert [cell.seed for cell in cells(few) if (cell.dataset, cell.method) == ("critters", "DFR")] == [0, 1]
     assert few.digest("plain", "DFR") == parse_spec(GOOD).digest("plain", "DFR")
+    by = parse_spec(GOOD.replace("{epochs: 2}}", "{epochs: 2}, select: average}"))
+    assert (by.select_of("plain"), by.select_of("critters")) == ("average", "worst_group")
+    assert by.digest("plain", "DFR") != few.digest("plain", "DFR")
+    assert Bench(by, tmp_path).build(Cell("plain", "base", 0), {}).get_params()["select"] == "average"
     bench = Bench(spec, tmp_path)
     assert bench.build(Cell("plain", "base", 0), {}).get_params()["image_size"] == 48
     probe = bench.build(Cell("plain", "probe", 0), {}).get_params()

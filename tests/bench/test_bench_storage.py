@@ -1,4 +1,4 @@
-"""Many machines on one study: a real PostgreSQL server, and a Ray cluster of two nodes, both started here."""
+"""Many machines on one study: a real PostgreSQL server, started here."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def tool(name: str) -> str | None:
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
     """The URL of a PostgreSQL server that lives as long as these tests."""
-    pytest.importorskip("psycopg", reason="a PostgreSQL storage needs the extra [bench]")
+    pytest.importorskip("psycopg", reason="a PostgreSQL storage needs the extra [postgres]")
     initdb, pg_ctl = tool("initdb"), tool("pg_ctl")
     if initdb is None or pg_ctl is None:
         pytest.skip("no initdb and pg_ctl on PATH or in /usr/lib/postgresql/*/bin")
@@ -114,25 +114,3 @@ def test_a_machine_that_went_silent(kills: Any, server: str, tmp_path: Path) -> 
     assert sweep.store.get_trial(trial._trial_id).state.name == "FAIL"
     assert [t.state.name for t in sweep.trials(cell)].count("WAITING") == 2
     assert len(run(work, workers=0, say=quiet)) == 8
-
-
-@pytest.mark.slow
-def test_two_ray_nodes(kills: Any, tmp_path: Path) -> None:
-    ray = pytest.importorskip("ray", reason="a cluster needs the extra [bench]")
-    from ray.cluster_utils import Cluster
-
-    root = str(Path(__file__).parents[2])
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    try:
-        cluster.add_node(num_cpus=1)
-        ray.init(
-            cluster.address, runtime_env={"env_vars": {"PYTHONPATH": root, "OMP_NUM_THREADS": "1"}}, log_to_driver=False
-        )
-        assert len([n for n in ray.nodes() if n["Alive"]]) == 2
-        work = job(tmp_path / "ray", str(tmp_path / "ray.db"), imports=("benchmarks.kill_sweep",))
-        spread = run(work, ray=cluster.address, say=quiet)
-        here = run(job(tmp_path / "here", str(tmp_path / "here.db")), workers=0, say=quiet)
-        assert {(r.key, r.score, r.state) for r in spread} == {(r.key, r.score, r.state) for r in here}
-    finally:
-        ray.shutdown()
-        cluster.shutdown()

@@ -55,9 +55,20 @@ def test_best_is_of_a_dataset_and_ties_are_both_bold() -> None:
     ]
     text = table(rows, metrics=["average"])
     assert "| critters | ERM | **70.0 ± 10.0** |" in text
-    assert "| critters | same | **70.0 ± 0.0** |" in text
-    assert "| other | ERM | **20.0 ± 0.0** |" in text
-    assert "| other | same | 10.0 ± 0.0 |" in text
+    assert "| critters | same | **70.0** |" in text  # one seed has no deviation
+    assert "| other | ERM | **20.0** |" in text
+    assert "| other | same | 10.0 |" in text
+    assert table(rows, "csv", ["average"]).splitlines()[2] == "critters,same,0.7000,,1,train: labels"
+
+
+def test_less_may_be_better_and_some_are_not_ranked() -> None:
+    rows = [
+        Record("s", "d", "x", name, 0, {}, score=0.5, metrics={"kp": kp, "coverage": c, "average": 0.5})
+        for name, kp, c in (("A", 0.1, 0.2), ("B", 0.2, 0.3))
+    ]
+    text = table(rows)
+    assert "| A | **50.0** | 20.0 | **10.0** | 1 |" in text
+    assert "| B | **50.0** | 30.0 | 20.0 | 1 |" in text
 
 
 def test_order_and_unknown_metrics() -> None:

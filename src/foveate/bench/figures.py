@@ -50,8 +50,9 @@ class Drawer:
         if dataset not in known:
             named = ", ".join(known)
             raise FoveateError(f"the spec has no dataset '{dataset}'.{suggest(dataset, known)} It has: {named}.")
-        if seed not in bench.spec.seeds:
-            raise FoveateError(f"the spec has no seed {seed}; it has {', '.join(map(str, bench.spec.seeds))}.")
+        seeds = bench.spec.seeds_of(dataset)
+        if seed not in seeds:
+            raise FoveateError(f"{dataset} is not run with seed {seed}, but with {', '.join(map(str, seeds))}.")
         self.bench, self.spec, self.records, self.say = bench, bench.spec, list(records), say
         self.dataset, self.seed = dataset, seed
 

@@ -18,17 +18,19 @@ def log_record(kind: str, record: Record, epochs: Sequence[dict[str, float]], ru
         raise FoveateError(f"cannot log to '{kind}'; known: {', '.join(KINDS)}.")
     name = f"{record.dataset}/{record.method}/{record.seed}/{record.key}"
     figures = {"score": record.score or 0.0, **record.metrics}
+    curves = [
+        (int(row["epoch"]), {k: v for k, v in row.items() if k != "epoch" and math.isfinite(v)}) for row in epochs
+    ]
     settings = {**record.point, "seed": record.seed, "system": record.system, "commit": record.commit}
     if kind == "tensorboard":
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            raise MissingExtra("tensorboard", "bench", "logging to TensorBoard") from error
+            raise MissingExtra("tensorboard", "tensorboard", "logging to TensorBoard") from error
         with SummaryWriter(str(runs / "tensorboard" / record.spec / name)) as writer:
-            for row in epochs:
+            for epoch, row in curves:
                 for metric, value in row.items():
-                    if metric != "epoch" and math.isfinite(value):
-                        writer.add_scalar(metric, value, int(row["epoch"]))
+                    writer.add_scalar(metric, value, epoch)
             for metric, value in figures.items():
                 writer.add_scalar(f"test/{metric}", value, 0)
             writer.add_text("settings", "\n".join(f"    {k}: {v}" for k, v in settings.items()))
@@ -41,6 +43,6 @@ def log_record(kind: str, record: Record, epochs: Sequence[dict[str, float]], ru
     mlflow.set_experiment(record.spec)
     with mlflow.start_run(run_name=name):
         mlflow.log_params(settings)
-        for row in epochs:
-            mlflow.log_metrics({k: v for k, v in row.items() if k != "epoch"}, step=int(row["epoch"]))
+        for epoch, row in curves:
+            mlflow.log_metrics(row, step=epoch)
         mlflow.log_metrics(figures)

@@ -1,4 +1,4 @@
-"""``docs/results.md``: a page of studies, made from their spec files and their records as CSV, and from nothing else."""
+"""``docs/results.md``: a page of studies, made from their spec files and their exported records alone."""
 
 from __future__ import annotations
 
@@ -85,8 +85,10 @@ def results_page(specs: Sequence[Path], records: Path, out: Path, notes: Path | 
         specs: spec files, or folders of them.
         records: folder of ``NAME.csv`` files that ``foveate bench run --export`` wrote.
         out: where the page will be; pictures are looked for in ``figures`` beside it.
-        notes: a Markdown file that is put at the end.
+        notes: a Markdown file that is put at the end; by default ``notes.md`` beside the records, where there is one.
     """
+    if notes is None and (records / "notes.md").exists():
+        notes = records / "notes.md"
     studies = [open_study(path, records) for path in find_specs(specs)]
     for number, study in enumerate(studies):
         for other in studies[:number]:
@@ -97,8 +99,8 @@ def results_page(specs: Sequence[Path], records: Path, out: Path, notes: Path | 
         "# Results",
         f"Made by `foveate bench page` from spec files and the records in `{records.as_posix()}`; every record there "
         "names the command, the commit, the settings, the weights and the seconds it took. Percent, mean ± standard "
-        "deviation over seeds (none for one seed). CEP and CGP run from 0 (spurious) to 100 (core). Epochs and settings are chosen by the "
-        "named metric on validation; test is only measured.",
+        "deviation over seeds (none for one seed). CEP and CGP run from 0 (spurious) to 100 (core). Epochs and "
+        "settings are chosen by the named metric on validation; test is only measured.",
     ]
     for study in studies:
         parts += _study(study, pictures, out.parent)

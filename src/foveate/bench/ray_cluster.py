@@ -1,8 +1,12 @@
-"""Workers on a Ray cluster: one a CPU, wherever Ray puts them, all on one storage."""
+"""Work on a Ray cluster: workers that run trials, one a CPU on one storage, and features extracted in parts."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import socket
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,17 +16,51 @@ from foveate.errors import FoveateError, MissingExtra
 if TYPE_CHECKING:
     from foveate.bench.run import Job
     from foveate.bench.sweep import Sweep
+    from foveate.extract.extraction import Bad, Extraction, Range
 
 
 def import_ray() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise MissingExtra("ray", "bench", "spreading work over a cluster") from error
+        raise MissingExtra("ray", "ray", "spreading work over a cluster") from error
     return ray
 
 
-class RayTeam:
+class _OnCluster:
+    """Is connected to a Ray cluster within ``with``; a connection that was there before is used and left.
+
+    Args:
+        address: what ``ray.init`` takes: ``auto``, ``host:port`` or ``ray://host:port``.
+    """
+
+    def __init__(self, address: str):
+        self.ray, self.address, self.ours = import_ray(), address, False
+
+    def connect(self) -> None:
+        ray = self.ray
+        self.ours = not ray.is_initialized()
+        if self.ours:
+            try:
+                _knock(self.address)
+                ray.init(address=self.address, log_to_driver=False, configure_logging=False)
+            except (OSError, ValueError) as error:
+                raise FoveateError(f"there is no Ray cluster at '{self.address}': {error}") from error
+
+    def disconnect(self) -> None:
+        if self.ours:
+            self.ray.shutdown()
+            self.ours = False
+
+
+def _knock(address: str) -> None:
+    """Raise ``OSError`` at once when nothing listens at ``host:port``: Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+
+
+class RayTeam(_OnCluster):
     """Ray tasks that run trials until the coordinator ends; a task that dies is started again.
 
     Args:
@@ -33,26 +71,23 @@ class RayTeam:
     """
 
     def __init__(self, job: Job, address: str, size: int | None = None):
-        self.ray, self.job, self.address = import_ray(), job, address
-        self.wanted = size
+        super().__init__(address)
+        self.job, self.wanted = job, size
         self.tasks: list[Any] = []
 
     def __enter__(self) -> RayTeam:
-        ray = self.ray
-        self.ours = not ray.is_initialized()
-        if self.ours:
-            try:
-                ray.init(address=self.address, log_to_driver=False, configure_logging=False)
-            except (ConnectionError, ValueError) as error:
-                raise FoveateError(f"there is no Ray cluster at '{self.address}': {error}") from error
-        job = self.job
+        self.connect()
+        ray, job = self.ray, self.job
         if database_url(job.storage).startswith("sqlite"):
-            job.storage = str(Path(job.storage).resolve())  # tasks have another working folder
+            job.storage = str(Path(job.storage).resolve())  # tasks may have another working folder
         job.runs = str(Path(job.runs).resolve())
         self.size = self.wanted or max(int(ray.cluster_resources().get("CPU", 1)), 1)
         self.task = ray.remote(num_cpus=1, max_retries=0)(_ray_worker)
-        self.tasks = [self.task.remote(job) for _ in range(self.size)]
+        self.tasks = [self._start() for _ in range(self.size)]
         return self
+
+    def _start(self) -> Any:
+        return self.task.remote(self.job, os.getcwd())
 
     def look_after(self, sweep: Sweep) -> None:
         """Start tasks again that ended, for instance because their node went down."""
@@ -64,17 +99,91 @@ class RayTeam:
                 raise FoveateError(f"a worker on the cluster cannot work: {error.cause}") from error
             except self.ray.exceptions.RayError:
                 pass
-            self.tasks.append(self.task.remote(self.job))
+            self.tasks.append(self._start())
 
     def __exit__(self, *_: Any) -> None:
         for task in self.tasks:
             self.ray.cancel(task, force=True)
         if self.ours:
             time.sleep(0.2)
-            self.ray.shutdown()
+        self.disconnect()
 
 
-def _ray_worker(job: Job) -> int:
+def _ray_worker(job: Job, folder: str) -> int:
     from foveate.bench.run import work
 
+    _go_to(folder)
     return work(job)
+
+
+class RaySpread(_OnCluster):
+    """Features extracted by Ray tasks, in parts that the caller joins; for :class:`~foveate.extract.FeatureStore`.
+
+    The store must be in a folder that all nodes see under one path, and so must image files. A task that dies is
+    started again and goes on with its part; when the caller is killed, the parts that are done are not made again.
+    The numbers are those of an extraction here with the same batch size and threads, to the last bit::
+
+        with RaySpread("auto") as cluster:
+            FeatureStore("shared/features", spread=cluster).features(backbone, data.train, preprocess)
+
+    Args:
+        address: what ``ray.init`` takes: ``auto``, ``host:port`` or ``ray://host:port``.
+        rows: about how many images a part has.
+        threads: a task computes with, and CPUs it is given; by default as many as PyTorch uses here.
+    """
+
+    def __init__(self, address: str = "auto", rows: int = 1024, threads: int | None = None):
+        super().__init__(address)
+        if rows < 1:
+            raise FoveateError(f"a part has at least 1 image, found rows={rows}.")
+        self.rows, self.threads = rows, threads
+
+    def __enter__(self) -> RaySpread:
+        self.connect()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.disconnect()
+
+    def __call__(self, extraction: Extraction, root: Path, ranges: Sequence[Range]) -> Iterator[list[Bad]]:
+        """The unreadable images of every range, in order, as soon as its part is in the store at ``root``."""
+        import torch
+
+        ray, threads = self.ray, self.threads or torch.get_num_threads()
+        gpus = int(extraction.run.device.type == "cuda")
+        cpus = min(threads, int(self._largest("CPU")))  # a task that no node has room for would wait for ever
+        if not cpus or gpus > self._largest("GPU"):
+            raise FoveateError(f"no node of the Ray cluster has a {'CPU' if not cpus else 'GPU'} for the extraction.")
+        options = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": 3, "scheduling_strategy": "SPREAD"}
+        task = ray.remote(**options)(_ray_part)
+        sent = ray.put(extraction)  # once, not with every task
+        waiting = [task.remote(sent, str(root), chosen, os.getcwd(), threads) for chosen in ranges]
+        try:
+            for part in waiting:
+                try:
+                    yield ray.get(part)
+                except ray.exceptions.RayTaskError as error:
+                    if isinstance(error.cause, FoveateError):
+                        raise error.cause from None
+                    raise
+        finally:  # after an error here, nobody waits for the rest
+            for part in waiting:
+                with contextlib.suppress(Exception):
+                    ray.cancel(part)
+
+    def _largest(self, what: str) -> float:
+        return max((n["Resources"].get(what, 0.0) for n in self.ray.nodes() if n["Alive"]), default=0.0)
+
+
+def _ray_part(extraction: Extraction, root: str, chosen: Range, folder: str, threads: int) -> list[Bad]:
+    import torch
+
+    _go_to(folder)
+    torch.set_num_threads(threads)
+    return extraction.part(Path(root), chosen)
+
+
+def _go_to(folder: str) -> None:
+    """Work where the caller does, so that relative paths mean the same."""
+    with contextlib.suppress(OSError):
+        os.chdir(folder)

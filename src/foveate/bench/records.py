@@ -96,7 +96,7 @@ def open_engine(storage: str | Path) -> Any:
     try:
         return tune(sqlalchemy.create_engine(url, **engine_options(url)))
     except ImportError as error:
-        raise MissingExtra("psycopg", "bench", "a PostgreSQL storage") from error
+        raise MissingExtra("psycopg", "postgres", "a PostgreSQL storage") from error
     except sqlalchemy.exc.ArgumentError as error:
         raise FoveateError(
             f"'{storage}' is not a storage: give a file for SQLite, or postgresql://host/name."

@@ -236,9 +236,9 @@ def work_once(job: Job, sweep: Sweep, bench: Bench, worker: str) -> bool:
     if found is None:
         digest = sweep.digests[cell.dataset, cell.method]
         record = Record(
-            sweep.spec.name, digest, cell.dataset, cell.method, cell.seed, point, select=sweep.spec.select,
-            system=sweep.spec.methods[cell.method].system, command=job.command, commit=job.commit,
-            host=socket.gethostname(),
+            sweep.spec.name, digest, cell.dataset, cell.method, cell.seed, point,
+            select=sweep.spec.select_of(cell.dataset), system=sweep.spec.methods[cell.method].system,
+            command=job.command, commit=job.commit, host=socket.gethostname(),
         )  # fmt: skip
         if attrs.get("attempt", 1) > sweeps.ATTEMPTS:
             record.state = "failed"

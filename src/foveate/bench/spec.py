@@ -40,8 +40,8 @@ class NetworkSpec(_Strict):
 class DataSpec(_Strict):
     """A name for :func:`foveate.data.load` and its options; the seed is passed on to loaders that take one.
 
-    ``core`` says what CEP swaps; ``none`` leaves CEP out. ``network``, ``training`` and ``seeds`` take precedence over
-    the spec's (images that are the same for every seed, or too many for three).
+    ``core`` says what CEP swaps; ``none`` leaves CEP out. ``network``, ``training``, ``seeds`` and ``select`` take
+    precedence over the spec's.
     """
 
     name: str = ""
@@ -51,6 +51,7 @@ class DataSpec(_Strict):
     network: NetworkSpec | None = None
     training: dict[str, Any] = Field(default_factory=dict)
     seeds: list[int] | None = Field(default=None, min_length=1)
+    select: str | None = None
 
 
 class Range(_Strict):
@@ -166,6 +167,9 @@ class Spec(_Strict):
     def training_of(self, dataset: str) -> dict[str, Any]:
         return {**self.training, **self.sets()[dataset].training}
 
+    def select_of(self, dataset: str) -> str:
+        return self.sets()[dataset].select or self.select
+
     def seeds_of(self, dataset: str) -> list[int]:
         return self.sets()[dataset].seeds or self.seeds
 
@@ -181,11 +185,11 @@ class Spec(_Strict):
         where = {"root": data.root} if data.name == "own" else {}
         parts: dict[str, Any] = {
             "spec": self.name,
-            "data": {**data.model_dump(exclude={"network", "training", "root", "seeds"}), **where},
+            "data": {**data.model_dump(exclude={"network", "training", "root", "seeds", "select"}), **where},
             "settings": chosen.settings,
             "network": None if network is None else network.model_dump(exclude_none=True),
             "training": None if chosen.post_hoc else self.training_of(dataset),
-            "select": self.select,
+            "select": self.select_of(dataset),
             "system": chosen.system,
             "target": chosen.target,
         }
@@ -223,6 +227,8 @@ def _mistakes(spec: Spec) -> Iterator[Mistake]:
     for label, data in spec.sets().items():
         at = ("data",) if spec.data is not None else ("datasets", label)
         yield from _seed_mistakes(at, data.seeds or [])
+        if data.select is not None:
+            yield from _checked((*at, "select"), check_metric, data.select)
         yield from _data_mistakes(at, data)
     for label, method in spec.methods.items():
         yield from _method_mistakes(spec, label, method)

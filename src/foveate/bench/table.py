@@ -15,7 +15,8 @@ from foveate.bench.trial import Cell
 from foveate.errors import FoveateError, suggest
 
 USUAL = (
-    "average", "majority", "minority", "worst_group", "cep_feature", "cep_output", "cgp", "miou", "mass", "coverage", "kp",
+    "average", "majority", "minority", "worst_group", "cep_feature", "cep_output", "cgp",
+    "miou", "mass", "coverage", "kp",
 )  # fmt: skip
 SMALLER = ("kp",)
 """Metrics of which less is better."""

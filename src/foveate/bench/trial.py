@@ -91,7 +91,7 @@ class Bench:
         spec, method = self.spec, self.spec.methods[cell.method]
         names = method.kind.setting_names()
         trains = takes_training(method.kind)
-        given: dict[str, Any] = {"select": spec.select, "store": str(self.runs / "features")}
+        given: dict[str, Any] = {"select": spec.select_of(cell.dataset), "store": str(self.runs / "features")}
         given = {k: v for k, v in given.items() if k in names}
         if trains or "seed" in names:
             given["seed"] = cell.seed
@@ -154,11 +154,12 @@ class Bench:
         data = self.data(cell.dataset, cell.seed)
         val, history = data.get("val"), getattr(system, "history_", None)
         own = None if history is None else history.best_score
-        if val is None or system.class_names_ != val.class_names or self.spec.select == "loss":
+        select = self.spec.select_of(cell.dataset)
+        if val is None or system.class_names_ != val.class_names or select == "loss":
             # it learned the attribute, or selected by its loss: its own selection score
-            sign = -1.0 if self.spec.select == "loss" else 1.0
+            sign = -1.0 if select == "loss" else 1.0
             return sign * float(own or 0.0)
-        return systems.evaluate(system, val).value(self.spec.select)
+        return systems.evaluate(system, val).value(select)
 
     def metrics(self, system: System, cell: Cell) -> dict[str, float]:
         """Everything that can be measured on test, as shares."""

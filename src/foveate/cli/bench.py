@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from foveate.cli.inputs import console
+from foveate.cli.inputs import ROOT, console, open_data
 from foveate.errors import FoveateError
 from foveate.files import write_text
 
@@ -45,7 +46,7 @@ def run_command(
     dataset: list[str] | None = typer.Option(None, "--dataset", "-d", help="Run on these datasets only."),
     retry_failed: bool = typer.Option(False, "--retry-failed", help="Run failed trials again."),
     log_to: list[str] | None = typer.Option(None, help="Also log to mlflow or tensorboard."),
-    export: Path | None = typer.Option(None, help="CSV file for the records, written at the end."),
+    export: Path | None = typer.Option(None, help="CSV file for all records of the spec, written at the end."),
     runs: Path = _RUNS,
     storage: str | None = _STORAGE,
     imports: list[str] | None = _IMPORT,
@@ -67,7 +68,8 @@ def run_command(
         typer.echo(f"{job.sweep().retry_failed()} failed trials are run again")
     records = run(job, workers, ray, say=lambda line: typer.echo(line))
     if export is not None:
-        typer.echo(f"wrote {write_csv(export, records)}")
+        whole = replace(job, methods=(), datasets=())  # also what earlier runs of other parts made
+        typer.echo(f"wrote {write_csv(export, whole.sweep().current())}")
     failed = [r for r in records if r.state == "failed"]
     if any(r.state == "done" for r in records):
         typer.echo(table(records, order=list(job.spec().methods)))
@@ -161,8 +163,10 @@ def figures_command(
     job = _job(spec, runs, storage, imports)
     found, sweep = job.spec(), job.sweep()
     chosen = next(iter(found.sets())) if dataset is None else dataset
+    if chosen not in found.sets():
+        raise FoveateError(f"the spec has no dataset '{chosen}'; it has {', '.join(found.sets())}.")
     drawer = Drawer(
-        Bench(found, runs), sweep.current(), chosen, found.seeds[0] if seed is None else seed,
+        Bench(found, runs), sweep.current(), chosen, found.seeds_of(chosen)[0] if seed is None else seed,
         say=lambda line: typer.echo(line, err=True),
     )  # fmt: skip
     for path in drawer.save(out, methods):
@@ -173,7 +177,9 @@ def figures_command(
 def page_command(
     specs: list[Path] = typer.Argument(help="Spec files, or folders of them."),
     records: Path = typer.Option(Path("benchmarks/records"), help="Folder of the records, NAME.csv for each spec."),
-    notes: Path | None = typer.Option(None, help="A Markdown file to put at the end."),
+    notes: Path | None = typer.Option(
+        None, help="A Markdown file to put at the end; by default notes.md beside the records, where there is one."
+    ),
     out: Path = typer.Option(Path("docs/results.md"), "--out", "-o", help="Pictures are looked for in figures/ here."),
     imports: list[str] | None = _IMPORT,
 ) -> None:
@@ -183,6 +189,43 @@ def page_command(
 
     import_modules(imports or ())
     typer.echo(f"wrote {write_text(out, results_page(specs, records, out, notes))}")
+
+
+@bench_app.command("features")
+def features_command(
+    data: str = typer.Argument(help="A dataset: name:option=value, CSV file or folder."),
+    backbone: str = typer.Option(..., help="A frozen model by name, for instance micro-vit or vit-s-focus."),
+    layer: str = typer.Option("pooled", help="pooled, maps, or a module of the backbone."),
+    split: list[str] | None = typer.Option(None, help="Splits of the data; by default all."),
+    size: int | None = typer.Option(None, min=1, help="Side of the images the backbone sees; by default its own."),
+    batch_size: int = typer.Option(64, min=1, help="Images at a time."),
+    on_bad: str = typer.Option("raise", help="What to do about unreadable images: raise or skip."),
+    ray: str | None = typer.Option(None, help="Address of a Ray cluster ('auto', 'host:port') to extract on."),
+    rows: int = typer.Option(1024, min=1, help="Images of a part that one task of the cluster extracts."),
+    store: Path | None = typer.Option(None, help="Folder of the feature store; on a cluster one that all nodes see."),
+    out: Path | None = typer.Option(None, "--out", "-o", help="Folder that gets SPLIT.npz: features, labels, …"),
+    root: Path | None = ROOT,
+) -> None:
+    """Extract features of a frozen backbone, once, here or on a Ray cluster; the numbers are the same."""
+    import contextlib
+
+    from foveate.bench.ray_cluster import RaySpread
+    from foveate.extract.features import save_npz
+    from foveate.extract.store import FeatureStore
+    from foveate.systems.frozen_model import FrozenModel
+
+    benchmark = open_data(data, root)
+    model = FrozenModel.open(backbone, size)
+    with contextlib.nullcontext() if ray is None else RaySpread(ray, rows) as cluster:
+        kept = FeatureStore(store, spread=cluster)
+        for name in split or list(benchmark.splits):
+            chosen = benchmark[name]
+            found = kept.read(
+                model.backbone, chosen, model.view, layer=layer, batch_size=batch_size, on_bad=on_bad  # type: ignore[arg-type]
+            )  # fmt: skip
+            typer.echo(f"{name}: {found} in {kept.root / found.key}")
+            if out is not None:
+                typer.echo(f"wrote {save_npz(out / f'{name}.npz', found, chosen)}")
 
 
 @bench_app.command("grid")

@@ -46,8 +46,9 @@ class PartSystem(ERM):
         part_dropout: chance that a part is dropped in training.
         temperature: of the softmax over parts.
         gumbel: Gumbel noise on the part assignments in training.
-        start: ``"tokens"`` starts the prototypes from the patch tokens
-            (:func:`~foveate.systems.parts_network.split_tokens`), ``"random"`` leaves them random.
+        start: where the prototypes start (:func:`~foveate.systems.parts_network.split_tokens`): ``"attention"`` on
+            the patch tokens that the CLS token looks at, ``"tokens"`` on those least like the image's border,
+            ``"random"`` anywhere; by default attention for a model with weights, tokens from scratch.
         prototype_rate, head_rate: learning rates of the prototypes, and of modulation and classifiers, as
             multiples of ``lr``. The papers' settings for a pretrained ViT-B are in ``PAPER``.
         transposed_orthogonality: decorrelate channels instead of parts, as the released iFAM trainer does.
@@ -80,7 +81,7 @@ class PartSystem(ERM):
         part_dropout: float = 0.3,
         temperature: float = 1.0,
         gumbel: bool = True,
-        start: str = "tokens",
+        start: str | None = None,
         prototype_rate: float = 10.0,
         head_rate: float = 10.0,
         transposed_orthogonality: bool = False,
@@ -105,9 +106,10 @@ class PartSystem(ERM):
         self.noise_at_eval = noise_at_eval
         self.token_measure = token_measure
         self.released = released
-        if start not in ("tokens", "random") or token_measure not in ("distance", "dot"):
+        if start not in (None, "attention", "tokens", "random") or token_measure not in ("distance", "dot"):
             raise ModelError(
-                f"start is 'tokens' or 'random', token_measure 'distance' or 'dot'; got '{start}', '{token_measure}'."
+                f"start is 'attention', 'tokens' or 'random', token_measure 'distance' or 'dot'; got '{start}', "
+                f"'{token_measure}'."
             )
         if self.backbone_scale != 1:
             raise FoveateError("backbone_scale has no place here: set lr, and prototype_rate and head_rate beside it.")
@@ -124,21 +126,26 @@ class PartSystem(ERM):
 
     def _new_network(self, train: GroupedDataset) -> Network:
         network = self._parts_network(self._new_backbone(train), train)
-        if self.start == "tokens":
+        start = self.start or ("tokens" if self._scratch else "attention")
+        if start != "random":
             loader = Loader(train, self.preprocess_, on_bad=self.on_bad, cache_bytes=0)
             order = np.random.default_rng(self.training.seed).permutation(len(train))[:START_IMAGES]
             batches = loader([order[i : i + 64] for i in range(0, len(order), 64)])
-            network.start_prototypes((self.preprocess_.normalise(b.inputs) for b in batches), self.training.seed)
+            inputs = (self.preprocess_.normalise(b.inputs) for b in batches)
+            network.start_prototypes(inputs, self.training.seed, attention=start == "attention")
         return network  # type: ignore[return-value]
 
     def _parts_network(self, selector: Backbone, train: GroupedDataset) -> PartsNetwork:
         return PartsNetwork(selector, train.num_classes, **self._network_options())
 
-    def _network_options(self) -> dict[str, Any]:
+    @property
+    def _scratch(self) -> bool:
         # a name that timm does not know stands for an architecture together with its weights
-        scratch = self.backbone.split(".")[0] in list_backbones() and not (self.pretrained or self.weights)
+        return self.backbone.split(".")[0] in list_backbones() and not (self.pretrained or self.weights)
+
+    def _network_options(self) -> dict[str, Any]:
         return {
-            "parts": self.parts, "tune": self.tune or ("all" if scratch else "tokens"),
+            "parts": self.parts, "tune": self.tune or ("all" if self._scratch else "tokens"),
             "part_dropout": self.part_dropout, "temperature": self.temperature, "gumbel": self.gumbel,
             "noise_at_eval": self.noise_at_eval or self.released, "prototype_rate": self.prototype_rate,
             "head_rate": self.head_rate,

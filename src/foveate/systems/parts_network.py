@@ -13,7 +13,15 @@ from torch import Tensor, nn
 
 from foveate.errors import ModelError
 from foveate.extract import Backbone, BackboneSpec, MaskedViT, create_backbone
-from foveate.look import AffineWarp, PartDiscovery, PartLossWeights, PartOutput, part_losses, weighted_sum
+from foveate.look import (
+    AffineWarp,
+    PartDiscovery,
+    PartLossWeights,
+    PartOutput,
+    cls_attention,
+    part_losses,
+    weighted_sum,
+)
 from foveate.restrict import TokenThresholds, early_mask, remove_parts, remove_tokens
 from foveate.restrict.removal import to_background
 
@@ -21,6 +29,8 @@ Mask = Literal["straight-through", "boolean", "soft"]
 MASKS: tuple[Mask, ...] = ("straight-through", "boolean", "soft")
 TUNE = ("tokens", "all", "none")
 TOKENS = ("cls_token", "reg_token", "pos_embed")
+ATTENDED = 0.3
+"""Share of the attention that surely lies on the object, when prototypes start from it."""
 NO_DECAY = (*TOKENS, "prototypes", "modulation")
 
 
@@ -246,52 +256,70 @@ class PartsNetwork(nn.Module):
         ]
 
     @torch.no_grad()
-    def start_prototypes(self, batches: Iterable[Tensor], seed: int = 0) -> None:
+    def start_prototypes(self, batches: Iterable[Tensor], seed: int = 0, attention: bool = False) -> None:
         """Put the prototypes on clusters of patch tokens of ``batches`` of normalised images; the same seed gives
         the same prototypes.
 
         Random prototypes are all far from every token, so one of them takes all tokens and the others never get a
-        gradient; see :func:`split_tokens` for where they start instead.
+        gradient; see :func:`split_tokens` for where they start instead. With ``attention`` the foreground is where
+        the selector's CLS token looks, which only means something in a pretrained ViT.
         """
         was = self.training
         self.eval()
-        maps = torch.cat([self.selector.maps(x).cpu() for x in batches]).float()
+        maps, scores = [], []
+        for inputs in batches:
+            maps.append(self.selector.maps(inputs).cpu().float())
+            if attention:
+                scores.append(cls_attention(self.selector.net, inputs).map.cpu())
         self.train(was)
-        parts, background = split_tokens(maps, self.discovery.parts, seed)
+        how: dict[str, Any] = {"scores": torch.cat(scores), "share": ATTENDED} if attention else {}
+        parts, background = split_tokens(torch.cat(maps), self.discovery.parts, seed, **how)
         self.discovery.prototypes.copy_(torch.cat([parts, background[None]]))
 
 
 def split_tokens(
-    maps: Tensor, parts: int, seed: int = 0, *, share: float = 0.15, margin: float = 0.15
+    maps: Tensor, parts: int, seed: int = 0, *, share: float = 0.15, margin: float = 0.15, scores: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Where prototypes may start: ``[parts, D]`` of the foreground and one ``[D]`` of the background, without labels.
 
     One prototype must stand for all backgrounds, which differ from each other more than from an object, so that
     k-means would tell backgrounds apart. Instead the patches of each image that are most like its border are taken
-    as background, those least like it as foreground. The foreground is clustered in K, and each part's prototype is
-    put where its boundary with the background is Fisher's linear discriminant between the two.
+    as background, those least like it as foreground; or, with ``scores``, the patches with the highest. The foreground
+    is clustered in K, and each part's prototype is put where its boundary with the background is Fisher's linear
+    discriminant between the two.
 
     Args:
         maps: patch tokens on their grid, ``[B, D, h, w]``.
         parts: number of foreground parts K.
         seed: of k-means.
-        share: how much of an image surely is foreground: the patches least like its border.
+        share: how much of an image surely is foreground: the patches least like its border. With ``scores``: the
+            fewest patches that hold this share of them.
         margin: how far from the middle, towards the foreground, the boundary of a single part lies (0.5 is on its
             mean). K parts lie as far as it takes to select as many tokens as one part would.
+        scores: how much each patch is foreground, ``[B, h, w]``, for instance the attention of the CLS token.
     """
     from sklearn.cluster import KMeans
 
-    border = torch.ones(maps.shape[-2:], dtype=torch.bool)
-    border[1:-1, 1:-1] = False
-    around = maps[:, :, border].transpose(1, 2)  # [B, border patches, D]
     tokens = maps.flatten(2).transpose(1, 2).double()  # [B, N, D]
-    order = torch.cdist(tokens, around.double()).median(2).values.argsort(dim=1, descending=True)
+    if scores is None:
+        border = torch.ones(maps.shape[-2:], dtype=torch.bool)
+        border[1:-1, 1:-1] = False
+        around = maps[:, :, border].transpose(1, 2)  # [B, border patches, D]
+        ranks = torch.cdist(tokens, around.double()).median(2).values
+        surely = torch.arange(tokens.shape[1]).expand(len(maps), -1) < max(round(tokens.shape[1] * share), 1)
+    else:
+        ranks = scores.flatten(1).double()
+        held = ranks.sort(dim=1, descending=True).values.cumsum(1) / ranks.sum(1, keepdim=True).clamp(min=1e-12)
+        surely = torch.cat([torch.ones(len(maps), 1, dtype=torch.bool), held[:, :-1] < share], 1)
+    order = ranks.argsort(dim=1, descending=True)
     ordered = tokens.gather(1, order[..., None].expand_as(tokens))
-    count = max(round(tokens.shape[1] * share), 1)
-    front, back = ordered[:, :count].flatten(0, 1), ordered[:, -max(tokens.shape[1] // 2, 1) :].flatten(0, 1)
+    front, back = ordered[surely], ordered[:, -max(tokens.shape[1] // 2, 1) :].flatten(0, 1)
+    share = surely.double().mean().item()
     flat, behind = tokens.flatten(0, 1), back.mean(0)
 
-    within = torch.cov((front - front.mean(0)).T) * share + torch.cov((back - behind).T) * (1 - share)
+    # one token alone has no spread, and must not make it undefined
+    spread = [torch.cov(group.T, correction=0) for group in (front, back)]
+    within = spread[0] * share + spread[1] * (1 - share)
     within += 0.01 * within.diagonal().mean().clamp(min=1e-12) * torch.eye(len(within), dtype=within.dtype)
 
     def astride(centres: Tensor, margin: float) -> Tensor:
