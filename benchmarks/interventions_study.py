@@ -1,22 +1,20 @@
-"""iFAM on critters: against its baselines, taken apart, and with its test-time interventions.
+"""Interventions on iFAM at test time: a part on a co-occurring thing, and things never seen in training.
 
-    python -m benchmarks.ifam_study methods                                # or go on where it stopped
-    python -m benchmarks.ifam_study methods --seeds 0 --methods "ViT" "IFAM K=4"
-    python -m benchmarks.ifam_study spurious                               # a part on a co-occurring thing
-    python -m benchmarks.ifam_study objects                                # things never seen in training
-    python -m benchmarks.ifam_study methods --table                        # Markdown, mean ± std over seeds
+    python -m benchmarks.interventions_study spurious              # or go on where it stopped
+    python -m benchmarks.interventions_study objects --seeds 0 1
+    python -m benchmarks.interventions_study objects --table       # Markdown, mean ± std over seeds
 
-**Protocol.** Two species, 64 px (shown at 128), habitat strength 0.95 in 400 ``train`` images; ``val`` and ``test``
-hold every group equally often. Every method starts from the same weights (``micro-vit``; "from scratch" apart) and
-trains on ``train`` alone with the same epochs and batch. The epoch is chosen by average accuracy on ``val``: no group
-label is used, though a balanced ``val`` favours models that do not lean on the habitat, for all methods alike.
-``test`` is only measured.
+**spurious.** In ``train`` the class goes with a thing beside the animal (95 %) and not with the habitat; K = 8 is more
+than the animal needs, and prototypes start on whatever differs from the border, so parts sit on the thing too.
+Leave-one-out and greedy removal choose, on ``val``, which parts to take away; ``test`` says whether it helped.
 
-**Results.** ``benchmarks/results/ifam-critters.csv`` (``ifam-spurious.csv``, ``ifam-objects.csv``): one row a
-(seed, method) as soon as it is measured; a row that is there is not computed again. ``miou`` is the foreground mIoU
-of the parts (or of the selected patches), ``kp`` the keypoint error in percent of the box (fitted on ``train``),
-``mass`` the share of the foreground map that lies on the animal, ``coverage`` the share of patches selected. Fitted
-models stay in ``RUNS/ifam-critters/SEED/METHOD``.
+**objects.** Four new things lie about in every test image. Tokens that are further from their part's prototype than
+the share q of the training tokens are removed. The model is IFAM K=4 of ``benchmarks/specs/ifam.yaml``, from where
+``foveate bench run`` saved it, or trained here in the same way.
+
+``benchmarks/results/STUDY.csv`` gets the rows of a seed as soon as they are measured; a seed that is there is not
+computed again. ``miou`` is the foreground mIoU of the parts, ``kp`` the keypoint error in percent of the box (fitted
+on ``train``), ``coverage`` the share of patches selected.
 """
 
 from __future__ import annotations
@@ -26,7 +24,6 @@ import csv
 import json
 import shlex
 import sys
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -34,265 +31,165 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 import foveate as fv
-from benchmarks.study import commit
-from benchmarks.study_results import Row, read_rows
-from foveate.data import Benchmark, GroupedDataset
-from foveate.errors import FoveateError, suggest
+from foveate.bench.run import commit
+from foveate.data import Benchmark
+from foveate.data.critters import CritterImages
 from foveate.files import atomic_file
 from foveate.intervene import leave_one_out
-from foveate.measure import (
-    ForegroundIoU,
-    PartPoints,
-    SmallGroupWarning,
-    attention_mass,
-    keypoint_error,
-    part_points,
-)
-from foveate.systems.part_system import PartSystem
+from foveate.measure import SmallGroupWarning
+from foveate.systems import part_quality
 
 HERE = Path(__file__).parent
-START = "micro-vit"
-SIDE = 128
-"""The ViTs see the 64 px images enlarged to this: a patch of 8 then covers 4 x 4 drawn pixels. At 64 px a selected
-patch holds so much habitat that even true masks leave the shortcut in."""
-DATA: dict[str, Any] = {"size": 64, "strength": 0.95, "train": 400, "target": 0, "val": 200, "test": 400}
-TRAIN: dict[str, Any] = {"epochs": 8, "batch_size": 32, "image_size": SIDE, "progress": False}
-FINE: dict[str, Any] = {"lr": 1e-3, "backbone_scale": 0.1, "optimizer": "adamw", "weight_decay": 0.01, "clip": 2.0}
-"""Fine-tuning a ViT under a new head: the backbone at the rate that iFAM's backbones get."""
-PARTS: dict[str, Any] = {"lr": 1e-4, "prototype_rate": 10.0, "head_rate": 10.0, "tune": "none"}
+Row = dict[str, Any]
+COMMON: dict[str, Any] = {"train": 400, "target": 0, "val": 200, "test": 400}
+SPURIOUS: dict[str, Any] = {**COMMON, "strength": 0.5, "second_strength": 0.95, "attribute": "second"}
+OBJECTS: dict[str, Any] = {**COMMON, "object_scale": (0.22, 0.34)}
+MODEL: dict[str, Any] = {
+    "backbone": "micro-vit", "epochs": 5, "batch_size": 32, "image_size": 128, "progress": False, "lr": 1e-4,
+    "prototype_rate": 10.0, "head_rate": 10.0, "tune": "none", "select": "average",
+}  # fmt: skip
+PARTS = {"spurious": 8, "objects": 4}
+QUANTILES = (0.99, 0.97, 0.9)
 
 
-# -- methods ------------------------------------------------------------------------------
-
-
-def _ifam(seed: int, start: str = START, **options: Any) -> fv.IFAM:
-    return fv.IFAM(start, seed=seed, **{**TRAIN, **PARTS, "parts": 4, **options})
-
-
-METHODS: dict[str, Callable[[int], fv.systems.System]] = {
-    "ViT": lambda seed: fv.ERM(START, seed=seed, **TRAIN, **FINE),
-    "frozen probe": lambda seed: fv.FullImage(START, embed_size=SIDE, seed=seed),
-    "late mask, truth": lambda seed: fv.LateMask(START, masks="truth", seed=seed, **TRAIN, **FINE),
-    "early mask, truth": lambda seed: fv.EarlyMask(START, masks="truth", seed=seed, **TRAIN, **FINE),
-    "PDiscoFormer K=4": lambda seed: fv.PDiscoFormer(START, parts=4, seed=seed, **TRAIN, **PARTS),
-    "IFAM K=1": lambda seed: _ifam(seed, parts=1),
-    "IFAM K=4": _ifam,
-    "IFAM K=8": lambda seed: _ifam(seed, parts=8),
-    "IFAM K=4, no second stage": lambda seed: _ifam(seed, second_stage=False),
-    "IFAM K=4, soft mask": lambda seed: _ifam(seed, mask="soft"),
-    "IFAM K=4, no shaping": lambda seed: _ifam(seed, shaping=False),
-    "IFAM K=1, no shaping": lambda seed: _ifam(seed, parts=1, shaping=False),
-    "IFAM K=4, no stage-1 class": lambda seed: _ifam(seed, stage1_classify=False),
-    "IFAM K=4, frozen stage 2": lambda seed: _ifam(seed, freeze_predictor=True),
-    "IFAM K=4, part dropout 0": lambda seed: _ifam(seed, part_dropout=0.0),
-    "IFAM K=4, part dropout 0.1": lambda seed: _ifam(seed, part_dropout=0.1),
-    "IFAM K=4, part dropout 0.5": lambda seed: _ifam(seed, part_dropout=0.5),
-    "IFAM K=4, boolean mask": lambda seed: _ifam(seed, mask="boolean"),
-    "IFAM K=4, as released": lambda seed: _ifam(seed, released=True),
-    "IFAM K=4, tokens tuned": lambda seed: _ifam(seed, tune="tokens"),
-    "IFAM K=4, random prototypes": lambda seed: _ifam(seed, start="random"),
-    "IFAM K=4, from scratch": lambda seed: _ifam(seed, "micro_vit", lr=1e-3, tune="all"),
-}
-
-
-# -- measuring ----------------------------------------------------------------------------
-
-
-def look(system: PartSystem, data: GroupedDataset) -> dict[str, Any]:
-    """Foreground mIoU, mass on the animal and coverage of a part system, and its part points."""
-    overlap, masses, kept, points = ForegroundIoU(), [], [], []
-    assert data.boxes is not None
-    assert data.keypoints is not None
-    for at in range(0, len(data), 100):
-        rows = range(at, min(at + 100, len(data)))
-        gaze = system.look(torch.stack([data[i].image for i in rows]))
-        masks = torch.stack([data[i].mask for i in rows])  # type: ignore[misc]
-        assert gaze.parts is not None
-        assert gaze.mask is not None
-        overlap.update(gaze.parts, masks)
-        masses.append(attention_mass(gaze.map, masks))
-        kept.append(gaze.mask.float().mean((1, 2)))
-        points.append(part_points(gaze.parts, data.keypoints[list(rows)], data.boxes[list(rows)], masks.shape[1:]))  # type: ignore[arg-type]
-    return {
-        "miou": overlap.compute(),
-        "mass": float(torch.cat(masses).nanmean()),
-        "coverage": float(torch.cat(kept).mean()),
-        "points": PartPoints.join(points),
-    }
-
-
-def measure(system: Any, bench: Benchmark, kp: bool = True) -> Row:
-    """One row: accuracies on test and, for part systems, how good the parts are."""
+def measure(system: fv.IFAM, bench: Benchmark) -> Row:
+    """Accuracies on test and how good the parts are."""
     report = fv.evaluate(system, bench.test)
     row: Row = {n: round(float(getattr(report, n)), 4) for n in ("worst_group", "average", "minority", "majority")}
-    if isinstance(system, PartSystem):
-        found = look(system, bench.test)
-        row |= {n: round(found[n], 4) for n in ("miou", "mass", "coverage")}
-        if kp:
-            row["kp"] = round(keypoint_error(look(system, bench.train)["points"], found["points"]), 2)
-    return row
+    found = part_quality(system, bench.test, bench.train).to_dict()
+    return row | {name: round(value, 2 if name == "kp" else 4) for name, value in found.items()}
 
 
-def methods(seed: int, label: str, runs: Path) -> list[Row]:
-    """Fit one method and measure it."""
-    bench = fv.data.critters(seed=seed, **DATA)
-    system, seconds = fitted(METHODS[label](seed), bench, runs / "ifam-critters" / str(seed) / label.replace(" ", "-"))
-    return [{"method": label, **measure(system, bench), "seconds": seconds, "settings": settings(system)}]
+def fitted(bench: Benchmark, folder: Path, **settings: Any) -> fv.IFAM:
+    """The model saved under ``folder``, or one that is trained and saved there."""
+    for saved in sorted(folder.rglob("system.json")):
+        found = fv.load(saved.parent)
+        assert isinstance(found, fv.IFAM)
+        return found
+    system = fv.IFAM(**{**MODEL, **settings}).fit(bench.train, val=bench.val)
+    system.save(folder / "model")
+    return system
 
 
-def fitted(system: Any, bench: Benchmark, folder: Path) -> tuple[Any, float]:
-    """``system`` after fitting, or as it was saved in ``folder``; and the seconds its training took."""
-    if (folder / "system.json").exists():
-        found = fv.load(folder)
-        history = getattr(found, "history_", None)
-        return found, 0.0 if history is None else round(history.seconds, 1)
-    began = time.perf_counter()
-    system.fit(bench.train, val=bench.val)
-    seconds = round(time.perf_counter() - began, 1)
-    system.save(folder)
-    return system, seconds
-
-
-def settings(system: Any) -> str:
-    return json.dumps(system.get_params(), default=str)
-
-
-# -- a part on a co-occurring thing -------------------------------------------------------
-
-SPURIOUS: dict[str, Any] = {**DATA, "strength": 0.5, "second_strength": 0.95, "attribute": "second"}
-
-
-def spurious(seed: int, label: str, runs: Path) -> list[Row]:
-    """The class goes with a thing beside the animal, and K is too large: one part sits on the thing. Leave-one-out on
-    validation finds what to remove; test says whether it helped."""
-    bench = fv.data.critters(seed=seed, **SPURIOUS)
-    parts = int(label.split("=")[1])
-    system, seconds = fitted(_ifam(seed, parts=parts), bench, runs / "ifam-spurious" / str(seed) / f"K{parts}")
-    rows = [{"method": label, **measure(system, bench), "seconds": seconds, "settings": settings(system)}]
+def spurious(seed: int, runs: Path) -> list[Row]:
+    """As it is, after leave-one-out, after greedy removal, and without each part."""
+    bench, parts = fv.data.critters(seed=seed, **SPURIOUS), PARTS["spurious"]
+    system = fitted(bench, runs / "spurious" / str(seed), parts=parts, seed=seed, start="tokens")
+    rows = [{"method": "as trained", **measure(system, bench)}]
 
     def score(gone: set[int]) -> float:
         return fv.evaluate(system.with_parts_removed(gone), bench.val).worst_group
 
     for name, greedy in (("leave-one-out", False), ("greedy", True)):
         found = leave_one_out(score, parts, greedy)
-        changed = system.with_parts_removed(found.removed)
         note = {"removed": found.removed, "val": found.baseline, "val_after": found.after, "val_without": found.scores}
-        rows.append({"method": f"{label}, {name}", **measure(changed, bench), "note": json.dumps(note)})
-    alone = [{"method": f"{label}, without part {k}", **measure(system.with_parts_removed([k]), bench, kp=False)}
-             for k in range(parts)]  # fmt: skip
-    return rows + alone
-
-
-# -- things never seen in training --------------------------------------------------------
-
-
-def objects(seed: int, label: str, runs: Path) -> list[Row]:
-    """New things lie about in the test images only; tokens unlike their part's training tokens are removed."""
-    bench = fv.data.critters(seed=seed, **DATA)
-    strange = fv.data.critters(seed=seed, **{**DATA, "train": 0, "val": 0}, distractors=4)
-    cluttered = Benchmark("critters", {"train": bench.train, "val": bench.val, "test": strange.test}, {})
-    parts = int(label.split("=")[1])
-    name = f"IFAM K={parts}"
-    system, seconds = fitted(METHODS[name](seed), bench, runs / "ifam-critters" / str(seed) / name.replace(" ", "-"))
-    rows = [
-        {"method": f"{label}, no new things", **measure(system, bench), "seconds": seconds},
-        {"method": label, **measure(system, cluttered), "settings": settings(system)},
-    ]
-    for q in (0.99, 0.97, 0.9):
-        changed = system.with_parts_removed([]).calibrate(bench.train, q)
-        rows.append({"method": f"{label}, q={q}", **measure(changed, cluttered)})
-        rows.append({"method": f"{label}, no new things, q={q}", **measure(changed, bench)})
+        changed = system.with_parts_removed(found.removed)
+        rows.append({"method": name, **measure(changed, bench), "note": json.dumps(note)})
+    things = on_things(system, bench)
+    for k in range(parts):
+        note = {"share of the part on the thing": round(things[k], 3)}
+        alone = fv.evaluate(system.with_parts_removed([k]), bench.test)
+        rows.append({"method": f"without part {k}", "worst_group": round(alone.worst_group, 4),
+                     "average": round(alone.average, 4), "note": json.dumps(note)})  # fmt: skip
     return rows
 
 
-# -- command line -------------------------------------------------------------------------
+def on_things(system: fv.IFAM, bench: Benchmark) -> list[float]:
+    """Of every part's mass on test images, the share that lies on the thing beside the animal.
 
-COLUMNS = ("method", "seed", "worst_group", "average", "minority", "majority", "miou", "kp", "mass", "coverage",
-           "seconds", "command", "commit", "settings", "note")  # fmt: skip
-TABLE = ("worst_group", "average", "minority", "miou", "mass", "coverage")
-Study = Callable[[int, str, Path], list[Row]]
-STUDIES: dict[str, tuple[str, Study, list[str]]] = {
-    "methods": ("ifam-critters", methods, list(METHODS)),
-    "spurious": ("ifam-spurious", spurious, ["K=8"]),
-    "objects": ("ifam-objects", objects, ["K=4", "K=8"]),
-}
+    The thing is where the same picture drawn without it differs.
+    """
+    count = min(len(bench.test), 100)
+    source = bench.test.images
+    assert isinstance(source, CritterImages)
+    images = np.stack([source.read(i) for i in range(count)]).astype(int)
+    without = np.stack([source.redraw(i, second=None)[0] for i in range(count)])
+    thing = torch.from_numpy(np.abs(images - without).max(3) > 12).float()
+    maps = system.part_maps(torch.stack([bench.test[i].image for i in range(count)]))[:, :-1]
+    maps = F.interpolate(maps, thing.shape[-2:], mode="bilinear", align_corners=False)
+    return ((maps * thing[:, None]).sum((0, 2, 3)) / maps.sum((0, 2, 3)).clamp(min=1e-9)).tolist()
 
 
-def extend(path: Path, study: Study, seeds: Sequence[int], labels: Sequence[str], runs: Path, command: str) -> None:
-    """Compute every (seed, method) that has no row yet."""
+def objects(seed: int, runs: Path) -> list[Row]:
+    """With and without new things, as trained and with tokens removed."""
+    bench = fv.data.critters(seed=seed, **OBJECTS)
+    strange = fv.data.critters(seed=seed, **{**OBJECTS, "train": 0, "val": 0}, distractors=4)
+    cluttered = Benchmark("critters", {"train": bench.train, "val": bench.val, "test": strange.test}, {})
+    saved = runs / "ifam" / "critters" / "IFAM-K=4" / str(seed)
+    folder = saved if saved.exists() else runs / "objects" / str(seed)
+    system = fitted(bench, folder, parts=PARTS["objects"], seed=seed)
+    rows = [{"method": "no new things", **measure(system, bench)},
+            {"method": "new things", **measure(system, cluttered)}]  # fmt: skip
+    for q in QUANTILES:
+        changed = system.with_parts_removed([]).calibrate(bench.train, q)
+        rows.append({"method": f"no new things, q={q}", **measure(changed, bench)})
+        rows.append({"method": f"new things, q={q}", **measure(changed, cluttered)})
+    return rows
+
+
+STUDIES: dict[str, Callable[[int, Path], list[Row]]] = {"spurious": spurious, "objects": objects}
+SHARES = ("worst_group", "average", "minority", "majority", "miou", "mass", "coverage")
+COLUMNS = ("method", "seed", *SHARES, "kp", "note", "command", "commit")
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The rows of a CSV, as text; none when it is not there."""
+    if not path.exists():
+        return []
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def extend(name: str, seeds: Sequence[int], runs: Path, path: Path, command: str) -> None:
+    """Compute every seed that has no rows yet."""
     for seed in seeds:
-        for label in labels:
-            if (str(seed), label) in {(r["seed"], r["method"]) for r in read_rows(path)}:
-                continue
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", SmallGroupWarning)
-                rows = study(seed, label, runs)
-            made = [{"seed": seed, "command": command, "commit": commit(), **row} for row in rows]
-            new = {(str(seed), r["method"]) for r in made}
-            # read again: another process may have added rows meanwhile
-            others = [r for r in read_rows(path) if (r["seed"], r["method"]) not in new]
-            with atomic_file(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
-                writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-                writer.writeheader()
-                writer.writerows([*others, *made])
-            for row in made:
-                shown = (
-                    "seed",
-                    "method",
-                    "worst_group",
-                    "average",
-                    "miou",
-                    "kp",
-                    "mass",
-                    "coverage",
-                    "seconds",
-                    "note",
-                )
-                print(json.dumps({k: row[k] for k in shown if k in row}), flush=True)
+        done = read_rows(path)
+        if str(seed) in {r["seed"] for r in done}:
+            continue
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SmallGroupWarning)
+            rows = STUDIES[name](seed, runs)
+        made = [{"seed": seed, "command": command, "commit": commit(), **row} for row in rows]
+        with atomic_file(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows([*done, *made])
+        for row in made:
+            print(json.dumps({k: v for k, v in row.items() if k not in ("command", "commit")}), flush=True)
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Markdown: mean ± standard deviation over seeds, in percent (Kp and seconds as they are)."""
-    lines = ["| method | " + " | ".join([*TABLE, "kp", "seconds"]) + " | seeds |", "|---" * (len(TABLE) + 4) + "|"]
+    """Markdown: mean ± standard deviation over seeds, in percent."""
+    lines = ["| | " + " | ".join([*SHARES, "kp"]).replace("_", " ") + " | seeds |", "|---" * (len(SHARES) + 3) + "|"]
     for label in dict.fromkeys(r["method"] for r in rows):
         mine, cells = [r for r in rows if r["method"] == label], []
-        for column in (*TABLE, "kp", "seconds"):
-            scale = 100 if column in TABLE else 1
-            values = [scale * float(r[column]) for r in mine if r.get(column)]
+        for column in (*SHARES, "kp"):
+            values = [(1 if column == "kp" else 100) * float(r[column]) for r in mine if r.get(column)]
             cells.append(f"{np.mean(values):.1f} ± {np.std(values):.1f}" if values else "–")
         lines.append(f"| {label} | " + " | ".join(cells) + f" | {len(mine)} |")
     return "\n".join(lines)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one of the studies; a user's mistake is one sentence and exit code 2."""
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run one of the studies, or print its table."""
     argv = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("study", choices=list(STUDIES))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--methods", nargs="+", help="by default all")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of the fitted models")
     parser.add_argument("--results", type=Path, default=HERE / "results", help="folder of the CSVs")
     parser.add_argument("--table", action="store_true", help="print the table of the rows so far")
     chosen = parser.parse_args(argv)
-    name, study, known = STUDIES[chosen.study]
-    path = chosen.results / f"{name}.csv"
-    try:
-        for label in chosen.methods or []:
-            if label not in known:
-                raise FoveateError(f"unknown method '{label}'.{suggest(label, known)} Known: {', '.join(known)}.")
-        if chosen.table:
-            print(table(read_rows(path)))
-        else:
-            command = "python -m benchmarks.ifam_study " + shlex.join(argv)
-            extend(path, study, chosen.seeds, chosen.methods or known, chosen.runs, command)
-    except FoveateError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    path = chosen.results / f"{chosen.study}.csv"
+    if chosen.table:
+        print(table(read_rows(path)))
+    else:
+        command = "python -m benchmarks.interventions_study " + shlex.join(argv)
+        extend(chosen.study, chosen.seeds, chosen.runs, path, command)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
