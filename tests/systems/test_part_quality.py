@@ -5,12 +5,15 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 import foveate as fv
 from foveate.errors import DataError
+from foveate.report import part_panels
+from foveate.report.examples import thumbnail
 from foveate.systems import part_quality
 
 
@@ -57,3 +60,18 @@ def test_images_without_masks_are_turned_away(data: fv.data.GroupedDataset) -> N
     bare = fv.data.GroupedDataset(data.images, data.labels, data.class_names, name="bare")
     with pytest.raises(DataError, match="no masks"):
         part_quality(Oracle(data), bare)  # type: ignore[arg-type]
+
+
+def test_part_panels_colour_what_the_parts_claim(data: fv.data.GroupedDataset) -> None:
+    model = fv.PDiscoFormer("micro_vit", parts=2, epochs=1, progress=False, model_args={"depth": 1}).fit(data)
+    figure = part_panels({"PDiscoFormer": model}, data, [0, 5, 7])
+    pictures = [np.asarray(ax.images[0].get_array(), dtype=float) for ax in figure.axes]
+    assert len(pictures) == 6
+    gaze = model.look([data[5].image])
+    assert gaze.parts is not None
+    claimed = (gaze.parts.argmax(1) < 2).float().mean().item()
+    plain = thumbnail(data[5].image.permute(1, 2, 0).numpy())
+    assert (np.abs(pictures[3] - plain).max(2) > 0).mean() == pytest.approx(claimed, abs=0.02)
+    probe = fv.ERM("micro_resnet", epochs=1, progress=False).fit(data)
+    with pytest.raises(DataError, match="no parts to draw"):
+        part_panels({"ERM": probe}, data, [0])

@@ -1,4 +1,4 @@
-"""The pictures of the DAR paper for any fitted systems: CEP histograms, Grad-CAM panels, query maps, ablations."""
+"""The papers' pictures for any fitted systems: CEP histograms, Grad-CAM panels, query maps, part maps, ablations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import numpy as np
 import torch
 
 from foveate.data.dataset import GroupedDataset
+from foveate.errors import DataError
 from foveate.files import atomic_file
+from foveate.report.examples import part_places
+from foveate.report.gazing import gaze_at
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -92,6 +95,28 @@ def query_maps(dar: DAR, dataset: GroupedDataset, positions: Sequence[int]) -> F
             axes[row][column].imshow(weights.numpy(), cmap="inferno", vmin=0, extent=_extent(sample.image))
     for column, name in enumerate(["image", "mean", *(f"query {q + 1}" for q in range(count))]):
         axes[0][column].set_title(name, fontsize=8)
+    _no_ticks(axes)
+    return figure
+
+
+def part_panels(systems: Mapping[str, System], dataset: GroupedDataset, positions: Sequence[int]) -> Figure:
+    """One row an image; beside it, for each system with parts, which part claims each place, and what it predicts."""
+    samples = [dataset[i] for i in positions]
+    images = [s.image for s in samples]
+    figure, axes = _axes(len(samples), len(systems) + 1, 1.6, 1.75)
+    for row, sample in enumerate(samples):
+        axes[row][0].imshow(sample.image.permute(1, 2, 0).numpy())
+        axes[row][0].set_ylabel(dataset.class_names[sample.label], fontsize=9)
+    for column, (name, system) in enumerate(systems.items(), start=1):
+        gazes = gaze_at(system, images)
+        if gazes is None or gazes[0].parts is None:
+            raise DataError(f"{name} has no parts to draw; PDiscoFormer and IFAM have.")
+        predicted = system.predict(images)
+        for row, (gaze, image, label) in enumerate(zip(gazes, images, predicted, strict=True)):
+            axes[row][column].imshow(part_places(gaze, image))
+            axes[row][column].set_xlabel(system.class_names_[label], fontsize=8)
+        axes[0][column].set_title(name, fontsize=10)
+    axes[0][0].set_title("image", fontsize=10)
     _no_ticks(axes)
     return figure
 
