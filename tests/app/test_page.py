@@ -58,22 +58,38 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def tab(browser: Any, served: Served) -> Iterator[Any]:
-    """An open page; the test fails when the console has an error."""
-    opened = browser.new_page(viewport={"width": 1440, "height": 1000})
-    opened.set_default_timeout(WAIT)
+def open_tab(browser: Any) -> Iterator[Any]:
+    """Opens an address in a new tab; the test fails when a console has an error, or a page calls anyone else.
+
+    Going elsewhere in an old tab cuts off what it is waiting for, which the console reports: hence a new one.
+    """
+    tabs: list[Any] = []
     errors: list[str] = []
-    opened.on("console", lambda line: errors.append(line.text) if line.type == "error" else None)
-    opened.on("pageerror", lambda error: errors.append(str(error)))
     elsewhere: list[str] = []
     own = ("http://127.0.0.1:", "data:", "blob:", "about:")
-    opened.on("request", lambda r: None if r.url.startswith(own) else elsewhere.append(r.url))
-    opened.goto(served.address)
-    opened.wait_for_selector(".fv-prediction")
+
+    def opened(address: str) -> Any:
+        page = browser.new_page(viewport={"width": 1440, "height": 1000})
+        tabs.append(page)
+        page.set_default_timeout(WAIT)
+        page.on("console", lambda line: errors.append(line.text) if line.type == "error" else None)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("request", lambda r: None if r.url.startswith(own) else elsewhere.append(r.url))
+        page.goto(address)
+        page.wait_for_selector(".fv-prediction")
+        return page
+
     yield opened
-    opened.close()
-    assert errors == []
+    found = list(errors)
+    for page in tabs:
+        page.close()
+    assert found == []
     assert elsewhere == [], "the page must not call anyone else"
+
+
+@pytest.fixture
+def tab(open_tab: Any, served: Served) -> Any:
+    return open_tab(served.address)
 
 
 def expect(locator: Any) -> Any:
@@ -91,7 +107,7 @@ def prediction(tab: Any) -> Any:
 
 
 def test_toggling_a_part_changes_the_prediction_and_survives_a_restart(
-    tab: Any, served: Served, critters: Benchmark, toggled: int
+    tab: Any, open_tab: Any, served: Served, critters: Benchmark, toggled: int
 ) -> None:
     session = served.page.session
     find(tab, toggled)
@@ -106,20 +122,20 @@ def test_toggling_a_part_changes_the_prediction_and_survives_a_restart(
     tab.locator("#save").click()
     expect(tab.locator("#message .fv-good")).to_contain_text("without part 0", timeout=WAIT)
 
-    tab.reload()  # the same server, loaded again
-    expect(tab.locator("#parts input").nth(0)).not_to_be_checked(timeout=WAIT)
-    again = fv.load(served.folder)  # a restart reads what was written
-    assert again.dropped_parts_ == (0,)
+    again = open_tab(served.address)  # the same server, opened again
+    expect(again.locator("#parts input").nth(0)).not_to_be_checked(timeout=WAIT)
+    restarted = fv.load(served.folder)  # a restart reads what was written
+    assert restarted.dropped_parts_ == (0,)
     from foveate.app.page import Page
 
-    page = Page(Session({"ifam": again}, critters, folders={"ifam": served.folder}))
+    page = Page(Session({"ifam": restarted}, critters, folders={"ifam": served.folder}))
     try:
-        tab.goto(page.launch(block=False))
-        expect(tab.locator("#parts input").nth(0)).not_to_be_checked(timeout=WAIT)
-        expect(tab.locator("#parts input").nth(1)).to_be_checked()
-        find(tab, toggled)
-        expect(prediction(tab)).to_have_text(after, timeout=WAIT)
-        tab.goto("about:blank")
+        fresh = open_tab(page.launch(block=False))
+        expect(fresh.locator("#parts input").nth(0)).not_to_be_checked(timeout=WAIT)
+        expect(fresh.locator("#parts input").nth(1)).to_be_checked()
+        find(fresh, toggled)
+        expect(prediction(fresh)).to_have_text(after, timeout=WAIT)
+        fresh.close()
     finally:
         page.close()
 
@@ -175,6 +191,22 @@ def test_only_what_was_uploaded_is_read(served: Served, tmp_path: Path) -> None:
 
 def test_it_serves_this_machine_alone(served: Served) -> None:
     assert served.address.startswith("http://127.0.0.1:")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_read_and_nothing_is_wider_than_a_phone(browser: Any, served: Served, scheme: str) -> None:
+    page = browser.new_page(viewport={"width": 390, "height": 844}, color_scheme=scheme)
+    page.set_default_timeout(WAIT)
+    page.goto(served.address)
+    page.wait_for_selector(".fv-prediction")
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert light == (scheme == "light")
+    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+    contrast = (Path(__file__).parents[1] / "report" / "contrast.js").read_text(encoding="utf-8")
+    found = page.evaluate(contrast)
+    page.close()
+    assert len(found) > 40
+    assert [entry for entry in found if entry[0] < 4.5] == []
 
 
 @pytest.mark.slow  # a canvas in software rendering takes minutes on two cores

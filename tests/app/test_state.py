@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import foveate as fv
-from foveate.app.pictures import part_picture, seen_picture
+from foveate.app.pictures import PictureFiles, part_picture, seen_picture
 from foveate.app.state import Session, _even
 from foveate.app.views import Change
 from foveate.data.benchmark import Benchmark
@@ -179,6 +180,21 @@ def test_a_large_split_is_sampled_evenly(saved_models: Path, critters: Benchmark
     assert session.whole["val"] == 40
     assert session.data["val"].group_counts.tolist() == [5, 5, 5, 5]
     assert _even(critters.val, 20).tolist() == _even(critters.val, 20).tolist()
+
+
+def test_pictures_are_written_once(tmp_path: Path) -> None:
+    """A file that the browser may be reading is not touched again."""
+    store = PictureFiles(tmp_path / "served")
+    image = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
+    first = Path(store.path(image))
+    assert first.is_relative_to(tmp_path / "served")
+    before = first.stat()
+    assert store.path(image.copy()) == str(first)
+    assert (first.stat().st_mtime_ns, first.stat().st_ino) == (before.st_mtime_ns, before.st_ino)
+    assert store.path(image.reshape(2, 8, 3)) != str(first)
+    np.testing.assert_array_equal(np.asarray(Image.open(first)), image)
+    store.close()
+    assert not store.folder.exists()
 
 
 def test_pictures() -> None:

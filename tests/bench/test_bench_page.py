@@ -21,7 +21,7 @@ name: small
 about: two ways to read drawn animals.
 datasets:
   first: {name: critters, options: {train: 40, size: 32}}
-  second: {name: critters}
+  second: {name: critters, select: average}
 seeds: [0, 1]
 select: worst_group
 methods:
@@ -60,20 +60,17 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_by_hand(place: Path) -> None:
     text = results_page([Path("specs")], Path("records"), Path("docs/results.md"), Path("notes.md"))
     shown, _, study = text.partition("## small\n\n")
-    assert (
-        "## small-first\n\nother ways to read drawn animals. Selected on worst group; [spec](../specs/other.yaml)."
-        in shown
-    )
+    assert "## small-first\n\nother ways to read drawn animals. [Spec](../specs/other.yaml)." in shown
     assert shown.endswith("*not run*\n\n")  # without records, whatever pictures there are
     assert study == (
-        "two ways to read drawn animals. Selected on worst group; [spec](../specs/small.yaml).\n\n"
-        "### first\n\n`critters`: train 40, size 32\n\n"
+        "two ways to read drawn animals. [Spec](../specs/small.yaml).\n\n"
+        "### first\n\n`critters`: train 40, size 32; selected on worst group\n\n"
         "| method | worst group | seeds | labels used |\n| --- | --- | --- | --- |\n"
         "| full | 30.0 ± 10.0 | 2 | train: labels |\n| crop | **90.0** | 1 | train: labels |\n\n"
         "*not run: crop (seed 1)*\n\n"
         "![CEP of the units of each level, by method](figures/small-first-cep.png)\n\n"
         "![Grad-CAM of each method on test images of minority groups](figures/small-first-gradcam.png)\n\n"
-        "### second\n\n`critters`\n\n*not run: full (seed 0); failed: full (seed 1)*\n\n"
+        "### second\n\n`critters`; selected on average\n\n*not run: full (seed 0); failed: full (seed 1)*\n\n"
         "```sh\nrun first  # c0, c1\nrun second  # c1\n```\n\n"
         "## Notes\n\nMind the gap.\n"
     )  # fmt: skip

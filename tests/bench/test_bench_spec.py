@@ -150,7 +150,7 @@ def test_a_part_of_a_spec_keeps_its_digests_and_the_base_it_needs() -> None:
     assert part.digest("plain", "DFR") == spec.digest("plain", "DFR")
     assert list(spec.part(["GroupDRO"]).methods) == ["GroupDRO"]
     assert spec.part() == spec
-    with pytest.raises(FoveateError, match="no 'DRF'. Did you mean 'DFR'"):
+    with pytest.raises(FoveateError, match=r"no 'DRF'\. Did you mean 'DFR'"):
         spec.part(["DRF"])
-    with pytest.raises(FoveateError, match="no 'plian'. Did you mean 'plain'"):
+    with pytest.raises(FoveateError, match=r"no 'plian'\. Did you mean 'plain'"):
         spec.part(datasets=["plian"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,55 @@ def test_a_worker_that_dies_is_replaced_and_blamed(kills: Any, tmp_path: Path) -
     waiting = [t for t in sweep.trials(cell) if t.state.name == "WAITING"]
     assert len(waiting) == 3  # no slot lost, none twice
     assert sum(t.user_attrs["attempt"] - 1 for t in waiting) == 4
+
+
+def test_a_slow_claim_is_not_taken_for_a_dead_one(kills: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that is halted between taking a trial and signing it: whoever looks after the queue waits for it."""
+    work = job(tmp_path, unclaimed=0.0)
+    sweep, other = work.sweep(), work.sweep()
+    sweep.maintain()
+    halted, go, seen = threading.Event(), threading.Event(), []
+    sign = sweep.store.set_trial_user_attr
+
+    def slowly(number: int, name: str, value: Any) -> None:
+        if name == "worker":
+            halted.set()
+            assert go.wait(60)
+        sign(number, name, value)
+
+    monkeypatch.setattr(sweep.store, "set_trial_user_attr", slowly)
+    claimer = threading.Thread(target=lambda: seen.append(sweep.claim(worker_name())))
+    claimer.start()
+    assert halted.wait(60)
+    looker = threading.Thread(target=other.maintain)
+    looker.start()
+    looker.join(0.5)
+    assert looker.is_alive()
+    go.set()
+    claimer.join(60)
+    looker.join(60)
+    (claimed,) = seen
+    assert claimed is not None
+    assert sweep.store.get_trial(claimed[1]._trial_id).state.name == "RUNNING"
+
+
+def test_a_failure_of_a_worker_whose_trial_was_taken_is_not_a_record(kills: Any, tmp_path: Path) -> None:
+    work = job(tmp_path)
+    sweep = work.sweep()
+    sweep.maintain()
+    cell, trial = sweep.claim("elsewhere:1:silent") or (None, None)
+    assert cell is not None
+    assert trial is not None
+    attrs = sweep.store.get_trial(trial._trial_id).user_attrs
+    digest = sweep.digests[cell.dataset, cell.method]
+    record = Record("small", digest, cell.dataset, cell.method, cell.seed, attrs["point"], state="failed", error="gone")
+    sweep.maintain()  # it never gave a sign of life, so its slot is queued again
+    assert sweep.store.get_trial(trial._trial_id).state.name == "FAIL"
+    sweep.finish(trial, record)
+    assert sweep.records.all() == []
+    record.state = "done"  # what it made in spite of that is as good as any
+    sweep.finish(trial, record)
+    assert len(sweep.records.all()) == 1
 
 
 def test_post_hoc_systems_wait_for_their_base(tmp_path: Path) -> None:

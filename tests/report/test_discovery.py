@@ -202,6 +202,19 @@ def test_probes_of_noise_are_rarely_sure_and_of_a_cue_always() -> None:
     assert sure <= 4
 
 
+def test_a_cue_is_sure_among_many_properties() -> None:
+    """The smallest p-value 199 shuffles can give, times 25 properties, is 0.125: more are needed, and made."""
+    rng = np.random.default_rng(4)
+    y = rng.integers(0, 2, 200)
+    x = {f"noise {i}": rng.normal(size=(200, 2)) for i in range(24)} | {
+        "cue": y[:, None] + rng.normal(0, 0.3, (200, 1))
+    }
+    found = {p.key: p for p in probe_all(x, y, "label")}
+    assert found["cue"].tells
+    assert found["cue"].adjusted < 0.05
+    assert not any(p.tells for key, p in found.items() if key != "cue")
+
+
 def test_all_labelings_at_once_equal_one_at_a_time() -> None:
     rng = np.random.default_rng(1)
     x, y = rng.normal(size=(90, 4)), rng.integers(0, 3, (90, 5))

@@ -18,6 +18,7 @@ from foveate.data.dataset import GroupedDataset
 from foveate.data.images import ArrayImages
 from foveate.data.preprocess import Preprocess
 from foveate.errors import ModelError
+from foveate.export import to_folder
 
 VIEW = Preprocess((16, 16), mean=(0.5,) * 3, std=(0.25,) * 3)
 
@@ -155,3 +156,48 @@ def test_mistakes_get_a_sentence(net: Tiny, data: GroupedDataset, tmp_path: Path
         fv.wrap(net, ["cat", "dog"]).save(tmp_path / "m")
     with pytest.raises(ModelError, match="expected a callable"):
         fv.wrap(3, ["cat"])  # type: ignore[arg-type]
+
+
+def _beside(file: Path, **changed: Any) -> None:
+    """What ``foveate export`` writes beside a model file, by hand."""
+    told = {"class_names": ["cat", "dog"], "preprocess": VIEW.to_dict(), "graphs": [{"file": file.name}], **changed}
+    (file.parent / "foveate-export.json").write_text(json.dumps(told), encoding="utf-8")
+
+
+def test_names_and_view_are_read_from_the_file_beside(net: Tiny, data: GroupedDataset, tmp_path: Path) -> None:
+    file = tmp_path / "model.pt"
+    torch.jit.trace(net, torch.zeros(2, 3, 16, 16)).save(file)
+    with pytest.raises(ModelError, match="class names"):  # nothing beside it yet
+        fv.wrap(file, trust=True)
+    _beside(file)
+    wrapped = fv.wrap(file, trust=True)
+    assert (wrapped.class_names_, wrapped.preprocess_) == (["cat", "dog"], VIEW)
+    np.testing.assert_allclose(wrapped.predict_logits(data), expected(net, data), atol=1e-5)
+    own = Preprocess((16, 16), mean=(0.0,) * 3, std=(1.0,) * 3)
+    given = fv.wrap(file, ["owl", "fox"], preprocess=own, trust=True)  # what the caller says comes first
+    assert (given.class_names_, given.preprocess_) == (["owl", "fox"], own)
+
+
+def test_the_file_beside_speaks_only_for_its_own_graph(net: Tiny, tmp_path: Path) -> None:
+    file = tmp_path / "model.pt"
+    torch.jit.trace(net, torch.zeros(2, 3, 16, 16)).save(file)
+    for graphs in ([{"file": "other.pt"}], [{"file": "model.pt"}, {"file": "second.pt"}]):
+        _beside(file, graphs=graphs)
+        with pytest.raises(ModelError, match="class names"):
+            fv.wrap(file, trust=True)
+    _beside(file, preprocess={"size": [16, 16], "colour": "blue"})
+    with pytest.raises(ModelError, match=r"foveate-export.json cannot be read"):
+        fv.wrap(file, trust=True)
+    (tmp_path / "foveate-export.json").write_text("{ not json", encoding="utf-8")
+    with pytest.raises(ModelError, match=r"foveate-export.json cannot be read"):
+        fv.wrap(file, trust=True)
+
+
+def test_an_exported_model_is_wrapped_as_it_was(tmp_path: Path) -> None:
+    """What ``foveate export`` writes is what ``wrap`` reads: the same answers from the file alone."""
+    bench = fv.data.critters(train=24, target=8, val=8, test=12, size=32)
+    erm = fv.ERM("micro_resnet", epochs=1, progress=False).fit(bench.train)
+    to_folder(erm, tmp_path / "exported", "torch-export")
+    again = fv.wrap(tmp_path / "exported" / "model.pt2", trust=True)
+    assert again.class_names_ == erm.class_names_
+    np.testing.assert_allclose(again.predict_proba(bench.test), erm.predict_proba(bench.test), atol=1e-4)

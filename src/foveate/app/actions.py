@@ -16,7 +16,7 @@ from PIL import Image
 
 from foveate.app import render
 from foveate.app.guard import UPLOAD_BYTES
-from foveate.app.pictures import Picture
+from foveate.app.pictures import Picture, PictureFiles
 from foveate.app.state import Session, Shown
 from foveate.app.views import Change
 from foveate.errors import FoveateError
@@ -35,6 +35,7 @@ class Actions:
 
     gr: Any
     session: Session
+    store: PictureFiles
     built_with: dict[str, Change]
     message: Any
     changes: Any
@@ -61,7 +62,7 @@ class Actions:
             "have parts."
         )
 
-    def _thumbs(self, split: str, rows: list[int], page: int, changes: dict[str, Change]) -> list[tuple[Picture, str]]:
+    def _thumbs(self, split: str, rows: list[int], page: int, changes: dict[str, Change]) -> list[tuple[str, str]]:
         session, first = self.session, self.session.models[0]
         told = session.predictions(first, split, changes[first])
         found = []
@@ -72,14 +73,14 @@ class Actions:
                 image = _fit(session.image(split, row), 112)
             except FoveateError:
                 image = np.full((112, 112, 3), 128, np.uint8)
-            found.append((image, f"{mark} {session.group(split, row)}"))
+            found.append((self.store.path(image), f"{mark} {session.group(split, row)}"))
         return found
 
     def _place(self, rows: list[int], page: int) -> str:
         if not rows:
-            return '<p class="fv-small" style="text-align:center">no such image</p>'
+            return '<p class="fv-place">no such image</p>'
         low, high = page * THUMBS + 1, min((page + 1) * THUMBS, len(rows))
-        return f'<p class="fv-small" style="text-align:center">{low}–{high} of {len(rows):,}</p>'
+        return f'<p class="fv-place">{low}–{high} of {len(rows):,}</p>'
 
     def _picture(self, current: dict[str, Any]) -> tuple[Picture, str, str | None, str | None]:
         """Image, title, class and group of what is selected."""
@@ -95,7 +96,8 @@ class Actions:
         return render.detail(pairs, title, group)
 
     def _canvas(self, current: dict[str, Any]) -> dict[str, Any]:
-        return {"background": _fit(self._picture(current)[0], CANVAS), "layers": [], "composite": None}
+        background = self.store.path(_fit(self._picture(current)[0], CANVAS))
+        return {"background": background, "layers": [], "composite": None}
 
     # -- what happens ---------------------------------------------------------------------
 

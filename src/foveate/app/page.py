@@ -14,10 +14,22 @@ from typing import Any
 from foveate.app import render
 from foveate.app.actions import EVERY, WHICH, Actions, choices
 from foveate.app.guard import UPLOAD_BYTES
+from foveate.app.pictures import PictureFiles
 from foveate.app.state import Session
 from foveate.errors import MissingExtra
 
 Handler = Callable[..., Any]
+_BLUE, _GREY, _LIGHT_BLUE, _LIGHT_GREY = "#0369a1", "#566273", "#38bdf8", "#a8b3c2"
+_COLOURS = {
+    "color_accent": _BLUE, "button_primary_background_fill": _BLUE, "button_primary_background_fill_dark": _BLUE,
+    "button_primary_background_fill_hover": "#075985", "button_primary_background_fill_hover_dark": "#075985",
+    "body_text_color_subdued": _GREY, "body_text_color_subdued_dark": _LIGHT_GREY,
+    "block_info_text_color": _GREY, "block_info_text_color_dark": _LIGHT_GREY,
+    "block_label_text_color": _GREY, "block_label_text_color_dark": _LIGHT_GREY,
+    "block_title_text_color": _GREY, "block_title_text_color_dark": _LIGHT_GREY,
+    "input_placeholder_color": _GREY, "input_placeholder_color_dark": _LIGHT_GREY,
+}  # fmt: skip
+"""What the theme paints too pale to be read (under 4.5 to 1)."""
 
 
 def _gradio() -> Any:
@@ -45,6 +57,7 @@ class Page(Actions):
     def __init__(self, session: Session):
         self.gr = _gradio()
         self.session = session
+        self.store = PictureFiles(os.environ["GRADIO_TEMP_DIR"])
         self.blocks = self._build()
 
     # -- layout ---------------------------------------------------------------------------
@@ -70,13 +83,13 @@ class Page(Actions):
                         self.group = gr.Dropdown(groups, value=EVERY, label="Group", min_width=130, elem_id="group")
                     self.which = gr.Radio(which, value=which[0], label="Show", elem_id="which")
                     self.gallery = gr.Gallery(
-                        self._thumbs(split, rows, 0, saved), columns=4, height=430, allow_preview=False,
+                        self._thumbs(split, rows, 0, saved), columns=3, height=430, allow_preview=False,
                         object_fit="contain", show_label=False, elem_id="gallery", buttons=[], interactive=False,
                         label="Images",
                     )  # fmt: skip
                     with gr.Row():
                         self.back = gr.Button("←", size="sm", min_width=40)
-                        self.place = gr.HTML(self._place(rows, 0))
+                        self.place = gr.HTML(self._place(rows, 0), padding=False)
                         self.forth = gr.Button("→", size="sm", min_width=40)
                     with gr.Row(equal_height=True):
                         self.find = gr.Textbox(
@@ -152,7 +165,7 @@ class Page(Actions):
                     brush=gr.Brush(default_size=28, colors=["#e69f00"], color_mode="fixed"), eraser=gr.Eraser(),
                     elem_id="editor", height=480, format="png", buttons=[], label="Paint",
                 )  # fmt: skip
-                with gr.Row(equal_height=True):
+                with gr.Row(equal_height=False):
                     self.mode = gr.Radio(
                         ["show only this", "hide this"], value="show only this", show_label=False, elem_id="mode",
                         container=False, scale=3,
@@ -210,7 +223,7 @@ class Page(Actions):
         plain = ("system-ui", "-apple-system", "Segoe UI", "sans-serif")  # nothing is fetched from elsewhere
         theme = gr.themes.Base(
             primary_hue="sky", neutral_hue="slate", font=plain, font_mono=("ui-monospace", "monospace")
-        )
+        ).set(**_COLOURS)
         style = resources.files("foveate.app").joinpath("style.css").read_text(encoding="utf-8")
         _, local, public = self.blocks.launch(
             server_name=host, server_port=port, share=share, inbrowser=browser, prevent_thread_lock=True, quiet=True,
@@ -227,3 +240,4 @@ class Page(Actions):
     def close(self) -> None:
         """Stop serving."""
         self.blocks.close()
+        self.store.close()

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import base64
+import hashlib
 import io
+import os
+import shutil
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -12,6 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from foveate.files import atomic_file
 from foveate.look import Gaze
 
 Picture = NDArray[np.uint8]
@@ -83,3 +90,31 @@ def to_uri(picture: Picture, least: int = 0) -> str:
 def to_tensor(picture: Picture) -> Tensor:
     """``uint8 [H, W, 3]`` as a tensor ``[3, H, W]``."""
     return torch.from_numpy(np.ascontiguousarray(picture.transpose(2, 0, 1)).copy())
+
+
+class PictureFiles:
+    """Pictures as files for the browser, each written once and whole.
+
+    An array would do for Gradio too, but it writes the file anew every time, also while the browser is reading it.
+
+    Args:
+        folder: a folder that Gradio may serve from; the pictures go into one of their own in it.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        self.folder = Path(tempfile.mkdtemp(prefix="pictures-", dir=folder))
+        atexit.register(self.close)
+
+    def path(self, picture: Picture) -> str:
+        """Where ``picture`` lies."""
+        named = hashlib.blake2b(repr(picture.shape).encode() + picture.tobytes(), digest_size=16).hexdigest()
+        file = self.folder / f"{named}.png"
+        if not file.exists():
+            with atomic_file(file) as temporary:
+                Image.fromarray(picture).save(temporary, "PNG")
+        return str(file)
+
+    def close(self) -> None:
+        """Remove them all."""
+        shutil.rmtree(self.folder, ignore_errors=True)

@@ -34,7 +34,7 @@ class Drawer:
     Args:
         bench: the spec and the folder its models are in.
         records: of the spec.
-        dataset, seed: whose models are drawn.
+        dataset, seed: whose models are drawn; by default the first of the spec.
         say: gets a line for what is left out.
     """
 
@@ -42,15 +42,17 @@ class Drawer:
         self,
         bench: Bench,
         records: Sequence[Record],
-        dataset: str,
-        seed: int,
+        dataset: str | None = None,
+        seed: int | None = None,
         say: Callable[[str], None] = print,
     ):
         known = list(bench.spec.sets())
+        dataset = known[0] if dataset is None else dataset
         if dataset not in known:
             named = ", ".join(known)
             raise FoveateError(f"the spec has no dataset '{dataset}'.{suggest(dataset, known)} It has: {named}.")
         seeds = bench.spec.seeds_of(dataset)
+        seed = seeds[0] if seed is None else seed
         if seed not in seeds:
             raise FoveateError(f"{dataset} is not run with seed {seed}, but with {', '.join(map(str, seeds))}.")
         self.bench, self.spec, self.records, self.say = bench, bench.spec, list(records), say

@@ -116,7 +116,7 @@ def _study(study: Study, pictures: dict[tuple[str, str], list[Path]], home: Path
     spec = study.spec
     link = Path(os.path.relpath(study.path, home)).as_posix()
     about = f"{spec.about.strip().rstrip('.')}. " if spec.about.strip() else ""
-    parts = [f"## {spec.name}", f"{about}Selected on {spec.select.replace('_', ' ')}; [spec]({link})."]
+    parts = [f"## {spec.name}", f"{about}[Spec]({link})."]
     if not study.records:
         return [*parts, NOT_RUN]
     for dataset, data in spec.sets().items():
@@ -124,7 +124,8 @@ def _study(study: Study, pictures: dict[tuple[str, str], list[Path]], home: Path
         if len(spec.sets()) > 1:
             parts.append(f"### {dataset}")
         options = ", ".join(f"{k} {v}" for k, v in data.options.items())
-        parts.append(f"`{data.name}`" + (f": {options}" if options else ""))
+        chosen = f"selected on {spec.select_of(dataset).replace('_', ' ')}"
+        parts.append(f"`{data.name}`" + (f": {options}; {chosen}" if options else f"; {chosen}"))
         if any(r.state == "done" for r in mine):
             parts.append(table(mine, order=list(spec.methods)))
         parts += _absent(spec, dataset, mine)

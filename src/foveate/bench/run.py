@@ -30,6 +30,8 @@ from foveate.bench.workers import heartbeat, worker_name
 from foveate.errors import FoveateError, MissingExtra
 
 POLL = 0.3
+LONGEST = 5.0
+"""Seconds between two looks at the queue, at least and at most."""
 STOPS = 30
 """After so many workers that ended by an error of their own (not of a trial: those are recorded) a run gives up."""
 
@@ -106,14 +108,14 @@ def run(
         team = _Team(job, (os.cpu_count() or 1) if workers is None else workers)
     with team:
         while True:
-            began = time.perf_counter()
+            began = time.process_time()  # not the clock: on a busy machine that runs on while this process waits
             team.look_after(sweep)  # before the queue is: it says which workers died by themselves
             over = sweep.maintain()
             _tell_news(sweep, told, say)
             if over:
                 break
             # looking after the queue may take no more than a few percent of the machine
-            time.sleep(max(POLL, 20 * (time.perf_counter() - began)) if team.size else 0.0)
+            time.sleep(min(max(POLL, 20 * (time.process_time() - began)), LONGEST) if team.size else 0.0)
     return sweep.current()
 
 

@@ -240,15 +240,15 @@ class Sweep:
             trials = self.trials(cell)
             for trial in (t for t in trials if t.state == states.WAITING):
                 try:
-                    if not self.store.set_trial_state_values(trial._trial_id, state=states.RUNNING):
-                        continue  # another worker was quicker
-                except self.optuna.exceptions.UpdateFinishedTrialError:
-                    continue
-                try:
-                    self.store.set_trial_user_attr(trial._trial_id, "worker", worker)
+                    # nobody who looks after the queue may find it running without a name, however slow this process is:
+                    # it would be taken for one that died here, and be run a second time beside this one
+                    with self.mutex():
+                        if not self.store.set_trial_state_values(trial._trial_id, state=states.RUNNING):
+                            continue  # another worker was quicker
+                        self.store.set_trial_user_attr(trial._trial_id, "worker", worker)
                     return cell, self._sampled(cell, trial)
                 except self.optuna.exceptions.UpdateFinishedTrialError:
-                    continue  # so slow that it was taken back meanwhile; its slot waits again
+                    continue  # taken back meanwhile; its slot waits again
         return None
 
     def _sampled(self, cell: Cell, frozen: Any) -> Any:
@@ -272,7 +272,12 @@ class Sweep:
 
     def finish(self, trial: Any, record: Record) -> None:
         """Write the record (one transaction, taken once) and tell Optuna; in this order, so that a kill in between
-        leaves a trial that is completed from its record."""
+        leaves a trial that is completed from its record.
+
+        A failure of a worker that was thought dead, and whose trial another one has now, is not written: it may have
+        failed because the other one cleared its files away."""
+        if record.state == "failed" and self.store.get_trial(trial._trial_id).state.is_finished():
+            return
         self.records.add(record)
         with contextlib.suppress(self.optuna.exceptions.UpdateFinishedTrialError):
             self._tell(trial._trial_id, record)

@@ -160,15 +160,8 @@ def figures_command(
     from foveate.bench.figures import Drawer
     from foveate.bench.trial import Bench
 
-    job = _job(spec, runs, storage, imports)
-    found, sweep = job.spec(), job.sweep()
-    chosen = next(iter(found.sets())) if dataset is None else dataset
-    if chosen not in found.sets():
-        raise FoveateError(f"the spec has no dataset '{chosen}'; it has {', '.join(found.sets())}.")
-    drawer = Drawer(
-        Bench(found, runs), sweep.current(), chosen, found.seeds_of(chosen)[0] if seed is None else seed,
-        say=lambda line: typer.echo(line, err=True),
-    )  # fmt: skip
+    sweep = _job(spec, runs, storage, imports).sweep()
+    drawer = Drawer(Bench(sweep.spec, runs), sweep.current(), dataset, seed, lambda line: typer.echo(line, err=True))
     for path in drawer.save(out, methods):
         typer.echo(f"wrote {path}")
 

@@ -22,7 +22,7 @@ class Progress:
             self._bar = RichProgress(
                 TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"),
                 TextColumn("{task.fields[rate]}"), TimeRemainingColumn(), TextColumn("{task.fields[note]}"),
-                console=Console(stderr=True), transient=True,
+                console=Console(stderr=True), transient=True, speed_estimate_period=600,  # updates may be minutes apart
             )  # fmt: skip
 
     def __enter__(self) -> Progress:

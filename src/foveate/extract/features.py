@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from foveate.data.dataset import GroupedDataset
 from foveate.errors import DataError
 from foveate.extract.shelf import Opened
+from foveate.files import atomic_file
 
 
 class Features:
@@ -71,3 +74,16 @@ class Maps(Features):
         """``(h, w)`` of the maps."""
         h, w = self.row_shape[-2:]
         return h, w
+
+
+def save_npz(path: str | Path, features: Features, dataset: GroupedDataset) -> Path:
+    """Features with what belongs to them, as a NumPy file: ``features``, ``valid``, ``labels`` and ``attributes``.
+
+    Attributes of a dataset without any are not in it.
+    """
+    arrays = {"features": features.array, "valid": features.valid, "labels": dataset.labels}
+    if dataset.attributes is not None:
+        arrays["attributes"] = dataset.attributes
+    with atomic_file(path) as temporary, open(temporary, "wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+    return Path(path)

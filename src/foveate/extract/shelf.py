@@ -152,6 +152,19 @@ def open_entry(root: Path, key: str) -> Opened | None:
     return Opened(folder, array, details, handle)
 
 
+def await_entry(root: Path, key: str, seconds: float = 30.0) -> Opened:
+    """An entry that another machine has just made: a network disk may show it a moment later."""
+    until = time.monotonic() + seconds
+    while (opened := open_entry(root, key)) is None:
+        if time.monotonic() > until:
+            raise StorageError(
+                f"the features {root / key} were computed elsewhere and are not here; the store must be in a folder "
+                "that all machines see under the same path."
+            )
+        time.sleep(0.1)
+    return opened
+
+
 def list_entries(root: Path) -> list[Entry]:
     """Every entry, the one not used for longest first; stopped extractions are among them."""
     found = []

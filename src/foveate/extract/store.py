@@ -7,24 +7,26 @@ preprocessing and what is read out, so a changed image or weight makes another e
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, cast
 
 import numpy as np
-import torch
 
 from foveate.data.dataset import GroupedDataset
-from foveate.data.loading import Loader, OnBad
+from foveate.data.loading import OnBad
 from foveate.data.preprocess import Preprocess
 from foveate.engine.progress import Progress
 from foveate.errors import DataError, ModelError, StorageError, UnreadableImage
 from foveate.extract import shelf
 from foveate.extract.backbone import Backbone
+from foveate.extract.extraction import Extraction, Spread, write_nan
 from foveate.extract.features import Features, Maps
 from foveate.extract.frozen import FrozenRun, ReadOut, layer_readout
 
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("foveate")
 FORMAT = 1
 ProgressCall = Callable[[int, int], None]
+_spread: ContextVar[Spread | None] = ContextVar("spread", default=None)
 
 
 class Options(TypedDict, total=False):
@@ -60,6 +63,8 @@ class FeatureStore:
             store is at most this large. Entries in use are never deleted.
         dtype: how features are stored; ``"float16"`` halves the size and keeps about three digits.
         flush_seconds: how much work, in seconds, a killed extraction may lose.
+        spread: has features computed elsewhere in parts that are joined here (they need the room twice for a while);
+            by default what :func:`spreading` says, else all is computed in this process. The numbers are the same.
 
     >>> import tempfile
     >>> from foveate.data.images import ArrayImages
@@ -81,6 +86,7 @@ class FeatureStore:
         max_bytes: int | None = None,
         dtype: Literal["float32", "float16"] = "float32",
         flush_seconds: float = 2.0,
+        spread: Spread | None = None,
     ):
         if dtype not in ("float32", "float16"):
             raise StorageError(f"unknown dtype '{dtype}'; features are stored as 'float32' or 'float16'.")
@@ -88,6 +94,7 @@ class FeatureStore:
         self.max_bytes = max_bytes
         self.dtype = np.dtype(dtype)
         self.flush_seconds = flush_seconds
+        self.spread = spread
 
     # -- asking for features --------------------------------------------------------------
 
@@ -156,16 +163,15 @@ class FeatureStore:
         opened = shelf.open_entry(self.root, name)
         if opened is None:
             run = FrozenRun(backbone, preprocess, readout or layer_readout(backbone, layer), copies, seed, self.dtype)
-            loader = Loader(dataset, preprocess, workers=workers, on_bad=on_bad, cache_bytes=0)
             about = {"title": f"{dataset.name}: {len(dataset)} images, {backbone.spec.name}", **json.loads(text)}
+            extraction = Extraction(name, about, run, dataset, batch_size, workers, on_bad, self.flush_seconds)
             with shelf.explained(self.root):
                 self.root.mkdir(parents=True, exist_ok=True)
             with shelf.writing(self.root, name):
                 # another process may have finished it while we waited
                 opened = shelf.open_entry(self.root, name)
                 if opened is None:
-                    writer = shelf.Writer(self.root, name, len(dataset), about, self.flush_seconds)
-                    self._extract(run, loader, writer, batch_size, progress)
+                    self._extract(extraction, progress)
                     opened = shelf.open_entry(self.root, name)
         if opened is None:
             raise StorageError(f"the features just written to {self.root / name} are gone; who deleted them?")
@@ -179,51 +185,65 @@ class FeatureStore:
 
     # -- the extraction -------------------------------------------------------------------
 
-    def _extract(
-        self,
-        run: FrozenRun,
-        loader: Loader,
-        writer: shelf.Writer,
-        batch_size: int,
-        progress: ProgressCall | None,
-    ) -> None:
-        total, begun = writer.rows, writer.done
-        loader.bad = {i: UnreadableImage(where, reason) for i, where, reason in writer.bad}
-        lists = [np.arange(s, min(s + batch_size, total)) for s in range(begun, total, batch_size)]
-        # DataLoader workers draw from the global generator; a run must leave it as a run with cached features does
-        with (
-            torch.random.fork_rng(devices=[]),
-            Progress("extracting features", total, shown=progress is None) as bar,
-            run.frozen(),
-        ):
-            bar.advance(begun)
+    def _extract(self, extraction: Extraction, progress: ProgressCall | None) -> None:
+        """Compute an entry, here or in parts elsewhere; a stopped extraction goes on where it was."""
+        total = len(extraction.dataset)
+        writer = shelf.Writer(self.root, extraction.key, total, extraction.about, self.flush_seconds)
+        spread = self.spread or _spread.get()
+        ranges = [] if spread is None else extraction.ranges(spread.rows)
+        with Progress("extracting features", total, shown=progress is None) as bar:
+            bar.advance(said := writer.done)
+
+            def told(done: int) -> None:
+                nonlocal said
+                bar.advance(done - said)
+                said = done
+                if progress is not None:
+                    progress(done, total)
+
+            def room(row_bytes: int) -> None:
+                self._make_room(extraction.key, total * row_bytes)
+
             try:
-                for batch in loader(lists):
-                    rows = run(batch)
-                    if writer.shape is None:
-                        self._make_room(writer.key, total * rows[0].nbytes)
-                        writer.begin(rows.shape[1:], rows.dtype)
-                    writer.bad = [(i, e.where, e.reason) for i, e in sorted(loader.bad.items())]
-                    before = writer.done
-                    positions = lists[(int(batch.indices[0]) - begun) // batch_size]
-                    _write_nan(writer, int(positions[0]) - writer.done, batch_size)  # batches with no image to read
-                    block = np.full((len(positions), *rows.shape[1:]), np.nan, dtype=rows.dtype)
-                    block[batch.indices.numpy() - positions[0]] = rows
-                    writer.write(block)
-                    bar.advance(writer.done - before)
-                    if progress is not None:
-                        progress(writer.done, total)
-                if writer.shape is None:
-                    raise DataError(f"{loader.dataset.name}: none of its {total} images can be read.")
-                writer.bad = [(i, e.where, e.reason) for i, e in sorted(loader.bad.items())]
-                _write_nan(writer, total - writer.done, batch_size)
-                if run.backbone.weights_hash() != writer.about["weights"]:
-                    writer.drop()
-                    raise ModelError("the backbone's weights changed while its features were computed; freeze it.")
-                writer.finish()
+                if spread is not None and len(ranges) > 1:
+                    self._join(extraction, writer, spread, ranges, told, room)
+                else:
+                    extraction.fill(writer, 0, told, room)
+                extraction.finish(writer)
             finally:  # a stop keeps what is done; after the finish, or a failed write, this does nothing
                 writer.flush()
                 writer.close()
+        if any(self.root.glob(f"{extraction.key}.*-*")):  # parts, joined now or left by a stopped extraction
+            for entry in self.entries():
+                if entry.key.startswith(f"{extraction.key}."):
+                    shelf.remove(self.root, entry)
+
+    def _join(
+        self,
+        extraction: Extraction,
+        writer: shelf.Writer,
+        spread: Spread,
+        ranges: Sequence[tuple[int, int]],
+        told: Callable[[int], None],
+        room: Callable[[int], None],
+    ) -> None:
+        """Have the parts computed elsewhere and write them one after the other."""
+        left = [r for r in ranges if r[1] > writer.done]
+        for chosen, bad in zip(left, spread(extraction, self.root.resolve(), left), strict=True):
+            writer.bad = sorted({b[0]: b for b in [*writer.bad, *bad]}.values())
+            if len(bad) == chosen[1] - chosen[0]:
+                continue  # nothing to read in it
+            opened = shelf.await_entry(self.root, extraction.part_key(chosen))
+            rows = opened.array
+            if writer.shape is None:
+                room(rows[0].nbytes)
+                writer.begin(rows.shape[1:], rows.dtype)
+            write_nan(writer, chosen[0] - writer.done, extraction.batch_size)
+            for start in range(writer.done - chosen[0], len(rows), extraction.batch_size):
+                writer.write(np.asarray(rows[start : start + extraction.batch_size]))
+            told(writer.done)
+        if writer.shape is not None:
+            write_nan(writer, writer.rows - writer.done, extraction.batch_size)
 
     def _make_room(self, key: str, need: int) -> None:
         """Delete the entries not used for longest until ``need`` bytes more keep the store within its limit."""
@@ -235,7 +255,7 @@ class FeatureStore:
                 f"{self.max_bytes / 1e6:,.1f} MB. Raise max_bytes, or store them as float16."
             )
         shelf.sweep(self.root)
-        others = [e for e in self.entries() if e.key != key]
+        others = [e for e in self.entries() if e.key.partition(".")[0] != key]
         total = need + sum(e.bytes for e in others)
         for entry in others:
             if total > self.max_bytes and shelf.remove(self.root, entry):
@@ -266,6 +286,22 @@ class FeatureStore:
         return f"FeatureStore({str(self.root)!r})"
 
 
+@contextlib.contextmanager
+def spreading(spread: Spread) -> Iterator[None]:
+    """Within this, features that are not there are computed through ``spread``, whoever asks for them.
+
+    On a Ray cluster::
+
+        with RaySpread("auto") as cluster, spreading(cluster):
+            fv.FullImage("vit-s-focus", store="shared/features").fit(data.train)
+    """
+    token = _spread.set(spread)
+    try:
+        yield
+    finally:
+        _spread.reset(token)
+
+
 def default_root() -> Path:
     """``$FOVEATE_CACHE``, else ``foveate/features`` in the user's cache folder."""
     if given := os.environ.get("FOVEATE_CACHE"):
@@ -284,11 +320,3 @@ def images_digest(dataset: GroupedDataset) -> str:
     for i in range(len(dataset)):
         hasher.update(dataset.images.digest(i))
     return hasher.hexdigest()
-
-
-def _write_nan(writer: shelf.Writer, rows: int, at_once: int) -> None:
-    assert writer.shape is not None
-    assert writer.dtype is not None
-    for start in range(0, rows, at_once):
-        shape = (min(at_once, rows - start), *writer.shape[1:])
-        writer.write(np.full(shape, np.nan, dtype=writer.dtype))

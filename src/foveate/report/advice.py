@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from foveate.report.findings import HARDLY
+
 
 def advice(findings: dict[str, Any]) -> list[dict[str, str]]:
     """Steps in the order to try them: ``{title, when, command}``; one that says "keep it" when nothing was found.
@@ -18,6 +20,14 @@ def advice(findings: dict[str, Any]) -> list[dict[str, str]]:
         "command": "foveate audit MODEL --data DATA --fail-under worst_class=0.8",
     }
     if not levels & {"found", "hint"}:
+        if any(s.startswith(HARDLY) for model in findings["models"] for s in model["verdict"].get("sentences", [])):
+            weak = {
+                "title": "Train it further, or check the labels",
+                "when": "It hardly beats guessing, and a model that has learned nothing has no shortcut to show. Are "
+                "the class names in the order of its outputs, and the images prepared as in training?",
+                "command": "foveate audit MODEL --data DATA --classes FIRST,SECOND --out audit.html",
+            }
+            return [weak]
         unclear = {
             "title": "Audit more images",
             "when": "Too few images to tell. A few hundred for each class are enough for most tests.",

@@ -22,11 +22,11 @@ from foveate.measure import METRICS, GroupReport, SmallGroupWarning, confusion_b
 from foveate.measure.groups import SMALL_GROUP
 from foveate.report.advice import advice
 from foveate.report.discovery import Discovery
-from foveate.report.discovery.judging import with_discovery
-from foveate.report.discovery.running import discovered, predicted_in_pieces, work
+from foveate.report.discovery.running import discovered, looked, predicted_in_pieces, work
 from foveate.report.examples import illustrate, worst_examples
 from foveate.report.findings import percent, verdict
 from foveate.report.gazing import GAZE_IMAGES, object_share
+from foveate.report.joining import join
 
 
 @dataclass(frozen=True)
@@ -141,6 +141,7 @@ def audit(
         raise DataError(f"{dataset.name} has no images to audit; give a dataset with some.")
     say = progress or (lambda line: None)
     notes: list[str] = []
+    word = attribute or "attribute"
 
     predicted = _predicted_classes(systems, dataset)
     with Progress("audit", work(systems, dataset, discover), show_progress) as bar:
@@ -152,10 +153,15 @@ def audit(
             probabilities[name] = _aligned(chances, system, dataset, predicted)
         predictions = {name: _decide(values) for name, values in probabilities.items()}
         read = np.logical_and.reduce([p >= 0 for p in predictions.values()])
-        found = discovered(systems, dataset, probabilities, predicted, read, discover, objects, seed, say, bar)
+        found = discovered(systems, dataset, probabilities, predicted, read, discover, objects, word, seed, say, bar)
+        gazes: dict[str, dict[str, Any] | None] = {}
+        for name, system in systems.items():
+            if dataset.masks is not None or dataset.boxes is not None:
+                say(f"{name}: where it looks, on {min(GAZE_IMAGES, len(dataset))} images")
+                bar.note(f"{name}: where it looks")
+            gazes[name] = object_share(system, dataset, predictions[name], seed=seed, tick=looked(bar, system))
 
     counts, source = _training(systems, dataset, train_counts, notes)
-    word = attribute or "attribute"
     reports: dict[str, GroupReport] = {}
     entries: list[dict[str, Any]] = []
     for name, system in systems.items():
@@ -175,10 +181,12 @@ def audit(
         )[: dataset.num_classes]
         judged = verdict(name, report, confusion, train_counts=counts, class_names=predicted, attribute=word)
         if name in found:
-            judged = with_discovery(judged, found[name].judgement)
-        if dataset.masks is not None or dataset.boxes is not None:
-            say(f"{name}: where it looks, on {min(GAZE_IMAGES, len(dataset))} images")
-        gaze = object_share(system, dataset, predictions[name], seed=seed)
+            base = found[name].base
+            judged = join(
+                name, judged, found[name].judgement, attribute=word, tells=base.attribute_probes,
+                estimated=base.objects.words if base.objects.estimated else None,
+            )  # fmt: skip
+        gaze = gazes[name]
         if gaze is not None and gaze["empty"]:
             notes.append(f"{name}: {gaze['empty']} heat maps were empty and are not counted.")
         entries.append(

@@ -1,35 +1,21 @@
 """From counts to plain words: how far accuracy depends on an attribute, and what may be said about it.
 
-Nothing here accuses a model without evidence. The thresholds, all in one place:
-
-- the gap is compared *within* each class, so that hard classes alone never look like a shortcut;
-- ``FOUND_GAP``: a gap has to reach ten points, and the low end of its 95 % interval five, to be called a
-  shortcut;
-- a gap whose interval lies above zero but which misses those marks is called a hint;
-- an interval that holds zero is "no sign", or "cannot tell" when it also holds ``FOUND_GAP``.
+Nothing here accuses a model without evidence; the thresholds are in :mod:`foveate.report.gaps`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from itertools import combinations
-from statistics import NormalDist
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.measure import GroupReport, GroupRow, wilson_interval
+from foveate.measure import GroupReport, wilson_interval
 from foveate.measure.groups import SMALL_GROUP
-
-FOUND_GAP = 0.10
-FOUND_LOW = 0.05
-Z95 = 1.959963984540054
-
-Level = Literal["found", "hint", "none", "unclear", "untested"]
-
+from foveate.report.gaps import FOUND_GAP, Level, Share, toward_attribute, widest_spread, within_class_gap
 
 # -- numbers as people write them -----------------------------------------------------------------
 
@@ -58,154 +44,6 @@ def points(difference: float) -> str:
     return f"{value} point{'' if abs(value) == 1 else 's'}"
 
 
-# -- gaps -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Share:
-    """``correct`` out of ``n``, with its 95 % Wilson interval."""
-
-    correct: int
-    n: int
-
-    @property
-    def value(self) -> float:
-        return self.correct / self.n if self.n else math.nan
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        return wilson_interval(self.correct, self.n)
-
-    @staticmethod
-    def pooled(rows: Sequence[GroupRow]) -> Share:
-        return Share(sum(row.correct for row in rows), sum(row.n for row in rows))
-
-    def to_dict(self) -> dict[str, Any]:
-        low, high = self.interval
-        return {
-            "correct": self.correct, "n": self.n, "accuracy": self.value if self.n else None,
-            "low": low, "high": high,
-        }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Gap:
-    """How much more often one share is right than another: ``value`` with its interval."""
-
-    value: float
-    low: float
-    high: float
-
-    @property
-    def level(self) -> Level:
-        """What the gap allows to say, by the thresholds of this module.
-
-        >>> Gap(0.57, 0.50, 0.63).level, Gap(0.2, 0.01, 0.4).level
-        ('found', 'hint')
-        >>> Gap(0.01, -0.02, 0.04).level, Gap(0.05, -0.2, 0.3).level
-        ('none', 'unclear')
-        """
-        if self.value >= FOUND_GAP and self.low >= FOUND_LOW:
-            return "found"
-        if self.low > 0:
-            return "hint"
-        return "unclear" if self.high >= FOUND_GAP else "none"
-
-
-def difference(a: Share, b: Share, z: float = Z95) -> Gap:
-    """``a - b`` with Newcombe's interval, built from the two Wilson intervals.
-
-    Reference: Newcombe 1998, "Interval estimation for the difference between independent proportions",
-    method 10. Its example: 56/70 against 48/80.
-
-    >>> gap = difference(Share(56, 70), Share(48, 80))
-    >>> [round(v, 4) for v in (gap.value, gap.low, gap.high)]
-    [0.2, 0.0524, 0.3339]
-    """
-    (low_a, high_a), (low_b, high_b) = wilson_interval(a.correct, a.n, z), wilson_interval(b.correct, b.n, z)
-    value = a.value - b.value
-    return Gap(
-        value,
-        value - math.hypot(a.value - low_a, high_b - b.value),
-        value + math.hypot(high_a - a.value, b.value - low_b),
-    )
-
-
-def within_class_gap(rows: Sequence[GroupRow]) -> Gap | None:
-    """Majority minus minority accuracy, compared inside each class and then averaged.
-
-    Classes count with the Mantel-Haenszel weight ``n_a n_b / (n_a + n_b)``; the interval joins the per-class
-    Newcombe intervals as independent. None when no class has test images of both kinds.
-    """
-    total = weighted = below = above = 0.0
-    for label in sorted({row.label for row in rows}):
-        mine = [row for row in rows if row.label == label]
-        usual = Share.pooled([row for row in mine if row.kind == "majority"])
-        unusual = Share.pooled([row for row in mine if row.kind == "minority"])
-        if not usual.n or not unusual.n:
-            continue
-        weight = usual.n * unusual.n / (usual.n + unusual.n)
-        gap = difference(usual, unusual)
-        total += weight
-        weighted += weight * gap.value
-        below += (weight * (gap.value - gap.low)) ** 2
-        above += (weight * (gap.high - gap.value)) ** 2
-    if not total:
-        return None
-    value = weighted / total
-    return Gap(value, value - math.sqrt(below) / total, value + math.sqrt(above) / total)
-
-
-def widest_spread(rows: Sequence[GroupRow]) -> tuple[GroupRow, GroupRow, Gap] | None:
-    """The two groups of one class that differ most: ``(better, worse, gap)``.
-
-    Picking the largest of many differences finds large ones by luck, so the interval is widened for the number
-    of pairs looked at (Bonferroni). Groups under ``SMALL_GROUP`` images are left out while others remain.
-    """
-    enough = [row for row in rows if row.n >= SMALL_GROUP]
-    for usable in (enough, list(rows)):
-        pairs = [(a, b) for a, b in combinations(usable, 2) if a.label == b.label]
-        if pairs:
-            break
-    else:
-        return None
-    z = NormalDist().inv_cdf(1 - 0.025 / len(pairs))
-    ordered = [(a, b) if a.accuracy >= b.accuracy else (b, a) for a, b in pairs]
-    gaps = [
-        (better, worse, difference(Share(better.correct, better.n), Share(worse.correct, worse.n), z))
-        for better, worse in ordered
-    ]
-    return max(gaps, key=lambda entry: (entry[2].low, entry[2].value))
-
-
-def toward_attribute(
-    confusion: NDArray[np.int64], rows: Sequence[GroupRow], train_counts: NDArray[np.int64]
-) -> tuple[Share, float] | None:
-    """Of the mistakes on minority images: how many name the class that the attribute goes with in training.
-
-    Args:
-        confusion: ``[C, A, K]``, counts of class ``y`` with attribute ``a`` predicted as ``k``.
-        rows: the groups, with their kind.
-        train_counts: ``[C, A]``.
-
-    Returns: that share, and what guessing among the other classes would give; None with two classes, where a
-    mistake cannot name anything else.
-    """
-    classes, predicted = confusion.shape[0], confusion.shape[2]
-    usual_class = train_counts.argmax(axis=0)
-    hits = mistakes = 0
-    if predicted <= 2:
-        return None
-    for row in rows:
-        target = int(usual_class[row.attribute])
-        if row.kind != "minority" or target == row.label or target >= classes:
-            continue
-        counts = confusion[row.label, row.attribute]
-        hits += int(counts[target])
-        mistakes += int(counts.sum() - counts[row.label])
-    return (Share(hits, mistakes), 1 / (predicted - 1)) if mistakes else None
-
-
 # -- the verdict ----------------------------------------------------------------------------------
 
 
@@ -217,10 +55,16 @@ class Verdict:
         level: ``found``, ``hint``, ``none``, ``unclear`` (too few images), or ``untested`` (no attributes).
         headline: a few words.
         sentences: plain words with the numbers; the first one is the verdict.
-        evidence: what was compared: ``training`` (majority against minority), ``spread`` (groups of a class),
+        evidence: what decided: ``training`` (majority against minority), ``spread`` (groups of a class),
             ``classes`` (no attributes), or ``experiment`` (properties exchanged between images).
         sides: the two sides compared, each ``{name, n, correct, accuracy, low, high}``.
         gap: the gap that decided, or None.
+        measured: what the groups showed, as part of a sentence; empty without groups.
+        agreement: how groups and experiments stand to each other: ``groups`` or ``experiments`` (only one of them
+            spoke), ``agree``, ``differ`` (a sentence says why they can), ``apart`` (they speak of different
+            properties), or ``open`` (the experiments cannot tell).
+        levels: what each of the two says by itself, ``{"groups": level, "experiments": level}``.
+        compared: what the groups compared, a value of ``evidence``, whatever decided in the end.
     """
 
     level: Level
@@ -229,6 +73,10 @@ class Verdict:
     evidence: str
     sides: list[dict[str, Any]] = field(default_factory=list)
     gap: dict[str, float] | None = None
+    measured: str = ""
+    agreement: str = "groups"
+    levels: dict[str, Level] = field(default_factory=dict)
+    compared: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -269,9 +117,13 @@ def verdict(
         judged = judged or _by_spread(model, report, train_counts is not None, attribute)
     if judged is None:
         judged = _by_class(model, report, confusion, class_names)
+    judged = replace(judged, levels={"groups": judged.level}, compared=judged.evidence)
     # A model that reads nothing but the shortcut may average at chance too; there the gap says it all.
     remark = None if judged.level in ("found", "hint") else hardly_better_than_guessing(report)
-    return judged if remark is None else Verdict(**{**judged.__dict__, "sentences": [*judged.sentences, remark]})
+    if remark is None:
+        return judged
+    headline = "Hardly better than guessing" if judged.level == "none" else judged.headline
+    return replace(judged, headline=headline, sentences=[*judged.sentences, remark])
 
 
 def _by_training(
@@ -318,7 +170,8 @@ def _by_training(
         {"name": f"{what} as in training", **usual.to_dict()},
         {"name": f"{what} unlike training", **unusual.to_dict()},
     ]
-    return Verdict(level, _HEADLINES[level].format(what=what), sentences, "training", sides, asdict(gap))
+    measured = f"it is {rates} ({inside}a difference of {points(gap.value)}; {interval})"
+    return Verdict(level, _HEADLINES[level].format(what=what), sentences, "training", sides, asdict(gap), measured)
 
 
 def _by_spread(model: str, report: GroupReport, balanced: bool, what: str) -> Verdict | None:
@@ -356,7 +209,8 @@ def _by_spread(model: str, report: GroupReport, balanced: bool, what: str) -> Ve
         {"name": row.name, **Share(row.correct, row.n).to_dict()}
         for row in (better, worse)
     ]  # fmt: skip
-    return Verdict(level, headline.format(what=what), [first, why], "spread", sides, asdict(gap))
+    measured = f"it is right on {rates} ({numbers})"
+    return Verdict(level, headline.format(what=what), [first, why], "spread", sides, asdict(gap), measured)
 
 
 def _by_class(model: str, report: GroupReport, confusion: NDArray[np.int64], class_names: Sequence[str]) -> Verdict:

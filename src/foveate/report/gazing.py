@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,13 +16,16 @@ from foveate.data.dataset import GroupedDataset
 from foveate.errors import UnreadableImage
 from foveate.look.gaze import Gaze
 from foveate.measure import core_gradcam_percentage
-from foveate.report.findings import Z95, percent
+from foveate.report.findings import percent
+from foveate.report.gaps import Z95
 
 GAZE_IMAGES = 64
 """How many images (half of them right, half wrong where there are as many) the heat-map figures rest on."""
+BATCH = 16
+"""Images looked at together."""
 
 
-def gaze_at(system: Any, images: Sequence[Tensor], batch: int = 16) -> list[Gaze] | None:
+def gaze_at(system: Any, images: Sequence[Tensor], batch: int = BATCH) -> list[Gaze] | None:
     """The gaze of ``system`` on each image, one :class:`Gaze` of batch size one each.
 
     None when the system has nothing to show (no ``look``, or it is not implemented).
@@ -119,6 +122,7 @@ def object_share(
     *,
     n: int = GAZE_IMAGES,
     seed: int = 0,
+    tick: Callable[[int], None] | None = None,
 ) -> dict[str, Any] | None:
     """How much of the system's heat lies on the object, for right and for wrong predictions.
 
@@ -130,36 +134,46 @@ def object_share(
         return None
     right, read = predictions == dataset.labels, predictions >= 0
     groups = dataset.labels if dataset.groups is None else dataset.groups
-    images: list[Tensor] = []
-    masks: list[Tensor] = []
-    was_right: list[bool] = []
-    view = seen_by(system)
-    for i in choose(right & read, ~right & read, groups, n, seed):
-        try:
-            image = dataset[int(i)].image
-        except UnreadableImage:
-            continue
-        mask = object_mask(dataset, int(i), image.shape[-2], image.shape[-1])
-        if mask is None:
-            continue
-        images.append(image)
-        masks.append(mask if view is None else view.prepare_mask(mask))
-        was_right.append(bool(right[i]))
-    gazes = gaze_at(system, images) if images else None
-    if gazes is None:
-        return None
     sides: dict[str, list[tuple[float, float]]] = {"right": [], "wrong": []}
-    empty = 0
-    for gaze, mask, ok in zip(gazes, masks, was_right, strict=True):
-        share = heat_on_object(gaze, mask)
-        if share is None:
-            empty += 1
-            continue
-        sides["right" if ok else "wrong"].append((share, float(mask.mean())))
-    found: dict[str, Any] = {"kind": gazes[0].kind, "images": len(images) - empty, "empty": empty}
+    empty, kind = 0, ""
+    chosen = choose(right & read, ~right & read, groups, n, seed)
+    for start in range(0, len(chosen), BATCH):  # in batches, since images may be large
+        positions = chosen[start : start + BATCH]
+        seen = _with_objects(system, dataset, positions)
+        gazes = gaze_at(system, [image for _, image, _ in seen]) if seen else []
+        if gazes is None:
+            return None
+        if tick is not None:
+            tick(len(positions))
+        for (i, _, mask), gaze in zip(seen, gazes, strict=True):
+            kind = gaze.kind
+            share = heat_on_object(gaze, mask)
+            if share is None:
+                empty += 1
+            else:
+                sides["right" if right[i] else "wrong"].append((share, float(mask.mean())))
+    images = sum(len(values) for values in sides.values())
+    found: dict[str, Any] = {"kind": kind, "images": images, "empty": empty}
     found.update({side: _mean(values) for side, values in sides.items()})
     found["sentence"] = _sentence(found)
     return found if found["images"] else None
+
+
+def _with_objects(
+    system: Any, dataset: GroupedDataset, positions: NDArray[np.int64]
+) -> list[tuple[int, Tensor, Tensor]]:
+    """``(position, image, mask)`` of those images that can be read and have an object, as the system sees them."""
+    view = seen_by(system)
+    found = []
+    for i in (int(i) for i in positions):
+        try:
+            image = dataset[i].image
+        except UnreadableImage:
+            continue
+        mask = object_mask(dataset, i, image.shape[-2], image.shape[-1])
+        if mask is not None:
+            found.append((i, image, mask if view is None else view.prepare_mask(mask)))
+    return found
 
 
 def _mean(values: list[tuple[float, float]]) -> dict[str, float] | None:

@@ -94,7 +94,7 @@ def summary(findings: dict[str, Any]) -> dict[str, Any]:
     models = findings["models"]
     columns = [entry for entry in _METRICS if any(model[entry[0]] is not None for model in models)]
     best = {key: max(m[key] for m in models if m[key] is not None) for key, _, _ in columns}
-    gaps = {m["name"]: m["verdict"]["gap"]["value"] for m in models if m["verdict"]["evidence"] == "training"}
+    gaps = {m["name"]: m["verdict"]["gap"]["value"] for m in models if m["verdict"]["compared"] == "training"}
     rows = []
     for model in models:
         cells = [

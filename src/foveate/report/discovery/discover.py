@@ -18,16 +18,19 @@ from foveate.measure import CEPAccumulator, donor_permutation, fill_object, swap
 from foveate.report.discovery.experiments import Pull, Sheet, exchange, measure_pull
 from foveate.report.discovery.judging import HINT, Judgement, judge
 from foveate.report.discovery.objects import Objects, find_objects
-from foveate.report.discovery.observing import Observations, observe
+from foveate.report.discovery.observing import GIVEN, Observations, observe
 from foveate.report.discovery.probes import Probe, Reader, probe_all
 from foveate.report.discovery.slices import Slice, find_slices
 from foveate.report.discovery.swapping import CUES, Place, sparing
 from foveate.systems import System
 
 OBSERVED = 1000
-"""Most images whose properties are probed."""
+"""Most images whose properties are probed, drawn at random; a probe of more would hardly be surer."""
 EXPERIMENTED = 240
-"""Most images the experiments exchange properties between."""
+"""Most images the experiments exchange properties between: a pull is then known to about 6 of 100, and the cost
+does not grow with the dataset."""
+TOGETHER = 16
+"""Images read at full size at a time."""
 PASSES = 2 * len(CUES) + 6
 """Predictions an image of the experiments costs: two a property, and the mask tests."""
 
@@ -36,13 +39,17 @@ Tick = Callable[[int], None]
 
 @dataclass
 class Groundwork:
-    """What is the same for all models: where the objects are, the images' properties, what tells the label."""
+    """What is the same for all models: where the objects are, the images' properties, what tells the label.
+
+    ``attribute_probes`` say which properties tell the given attribute; empty without one.
+    """
 
     dataset: GroupedDataset
     objects: Objects
     seen: Observations
     label_probes: list[Probe]
     seed: int = 0
+    attribute_probes: list[Probe] = field(default_factory=list)
 
     @property
     def names(self) -> dict[str, str]:
@@ -55,16 +62,24 @@ def prepare(
     *,
     objects: str | None = None,
     images: int = OBSERVED,
+    attribute: str = "attribute",
     seed: int = 0,
     tick: Tick | None = None,
 ) -> Groundwork:
-    """Look at the images once, for all models: up to ``images`` of them, drawn at random."""
+    """Look at the images once, for all models: up to ``images`` of them, drawn at random.
+
+    ``attribute`` is what to call the dataset's attribute in a sentence.
+    """
     there = np.flatnonzero(readable)
     chosen = np.sort(np.random.default_rng([seed, 1]).permutation(there)[:images])
     found = find_objects(dataset, objects)
-    seen = observe(dataset, chosen, found, tick=tick)
+    seen = observe(dataset, chosen, found, attribute=attribute, tick=tick)
     probes = probe_all(seen.features, dataset.labels[seen.positions], "label", seed=seed)
-    return Groundwork(dataset, found, seen, probes, seed)
+    of_attribute: list[Probe] = []
+    if dataset.attributes is not None:
+        properties = {key: values for key, values in seen.features.items() if key != GIVEN}
+        of_attribute = probe_all(properties, dataset.attributes[seen.positions], "attribute", seed=seed)
+    return Groundwork(dataset, found, seen, probes, seed, of_attribute)
 
 
 @dataclass
@@ -96,6 +111,7 @@ class Discovery:
             "objects": self.base.objects.source,
             "mask_tests": self.masks,
             "errors": [probe.to_dict() for probe in self.error_probes],
+            "attribute": [probe.to_dict() for probe in self.base.attribute_probes],
             "slices": [
                 {
                     **s.to_dict(),
@@ -259,8 +275,8 @@ def mask_tests(
     mates = _mates(sheet.labels, rng)
     cep = CEPAccumulator("output")
     right: dict[str, list[NDArray[np.bool_]]] = {}
-    for start in range(0, n, 64):
-        at = slice(start, start + 64)
+    for start in range(0, n, 2 * TOGETHER):
+        at = slice(start, start + 2 * TOGETHER)
         x, mask, truth = sheet.images[at].float(), sheet.masks[at], sheet.labels[at]
         outside = (1 - mask)[:, None]
         mean = (x * outside).sum((2, 3), keepdim=True) / outside.sum((2, 3), keepdim=True).clamp(min=1.0)
@@ -303,8 +319,8 @@ def embeddings_of(system: System, base: Groundwork, tick: Tick) -> NDArray[np.fl
     network = getattr(system, "network_", None)
     out: list[Tensor] = []
     positions = base.seen.positions
-    for start in range(0, len(positions), 64):
-        images = [base.dataset[int(i)].image for i in positions[start : start + 64]]
+    for start in range(0, len(positions), TOGETHER):
+        images = [base.dataset[int(i)].image for i in positions[start : start + TOGETHER]]
         tick(len(images))
         if network is not None and hasattr(network, "embed"):
             with torch.no_grad():

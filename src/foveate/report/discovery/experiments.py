@@ -116,7 +116,7 @@ def usable_images(sheet: Sheet, cue: Cue) -> NDArray[np.bool_]:
 
 
 def measure_pull(
-    sheet: Sheet, cue: Cue, predict: Predict, *, rounds: int = 1, seed: int = 0, batch_size: int = 64
+    sheet: Sheet, cue: Cue, predict: Predict, *, rounds: int = 1, seed: int = 0, batch_size: int = 32
 ) -> Pull | None:
     """Exchange ``cue`` between the images of ``sheet`` and see whether the answers follow it.
 

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from foveate.report.discovery.experiments import Pull
+from foveate.report.discovery.observing import GIVEN
 from foveate.report.discovery.probes import Probe, holm
-from foveate.report.findings import FOUND_GAP, FOUND_LOW, HARDLY, Level, Verdict, percent
+from foveate.report.findings import percent
+from foveate.report.gaps import FOUND_GAP, FOUND_LOW, Level
 
 HINT = 0.03
 """A pull under this is too small to mention, however sure."""
@@ -50,12 +52,22 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What discovery found about one model: the level, a few words, sentences, and the suspects, worst first."""
+    """What discovery found about one model, by itself; :func:`foveate.report.joining.join` makes the verdict.
+
+    Attributes:
+        level, headline: what the experiments say, and in a few words.
+        sentences: all that there is to say, ``notes`` included.
+        suspects: every property, worst first.
+        notes: remarks that stay true beside what the groups say.
+        nothing: when nothing was found, what was tried and how little it did, as part of a sentence.
+    """
 
     level: Level
     headline: str
     sentences: list[str]
     suspects: list[Suspect] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    nothing: str = ""
 
     @property
     def shortcuts(self) -> list[Suspect]:
@@ -63,8 +75,9 @@ class Judgement:
         return [s for s in self.suspects if s.level == "found" and s.explained_by is None]
 
     def to_dict(self) -> dict[str, Any]:
+        """The evidence. Its words are left to the verdict: a second headline might say something else."""
         return {
-            "level": self.level, "headline": self.headline, "sentences": self.sentences,
+            "level": self.level,
             "shortcuts": [s.key for s in self.shortcuts], "suspects": [s.to_dict() for s in self.suspects],
         }  # fmt: skip
 
@@ -115,35 +128,12 @@ def judge(
     tested = {pull.cue for pull in pulls}
     for key in [k for k in names if k not in tested and (k in told or k in follow)]:
         # without an experiment, answers that follow a property beyond the label are a hint and never more
-        level = "hint" if key in follow and follow[key].tells else "untested"
+        # (a given attribute is left to the group report, which tests it)
+        level = "hint" if key in follow and follow[key].tells and key != GIVEN else "untested"
         suspects.append(Suspect(key, names[key], level, label=told.get(key), answers=follow.get(key)))
     order = {"found": 0, "hint": 1, "unclear": 2, "none": 3, "untested": 4}
     suspects.sort(key=lambda s: (order[s.level], s.explained_by is not None, -(s.pull.value if s.pull else -1.0)))
     return _worded(model, suspects, objects)
-
-
-def with_discovery(judged: Verdict, found: Judgement) -> Verdict:
-    """The verdict of the groups joined with what was discovered without them.
-
-    The group report speaks first where it found something: it rests on real images. Otherwise a shortcut that the
-    experiments found decides, and without attributes they decide alone.
-
-    Args:
-        judged: the verdict of the groups.
-        found: what the experiments say.
-    """
-    order: dict[Level, int] = {"found": 4, "hint": 3, "unclear": 2, "none": 1, "untested": 0}
-    alone = judged.evidence == "classes"
-    if found.level == "untested" or (not found.sentences):
-        return judged
-    if alone or (order[found.level] > order[judged.level] and found.level in ("found", "hint")):
-        kept = judged.sentences[1:] if alone else judged.sentences
-        if found.level in ("found", "hint"):  # a model that reads the shortcut alone may well average at chance
-            kept = [sentence for sentence in kept if not sentence.startswith(HARDLY)]
-        return Verdict(
-            found.level, found.headline, [*found.sentences, *kept], "experiment", judged.sides, judged.gap
-        )  # fmt: skip
-    return Verdict(**{**judged.__dict__, "sentences": [*judged.sentences, *found.sentences[:1]]})
 
 
 def _explained(suspects: list[Suspect]) -> list[Suspect]:
@@ -172,47 +162,52 @@ def _worded(model: str, suspects: list[Suspect], objects: str) -> Judgement:
         )
         return Judgement("untested", "Not tested", [sentence], suspects)
     sentences: list[str] = []
+    notes: list[str] = []
+    nothing = ""
     level: Level
     if found:
         level, headline = "found", f"Leans on {found[0].name}"
-        sentences.append(f"{model} leans on {found[0].name}: {_effect(found[0])}.")
-        sentences += [f"It also leans on {s.name}: {_effect(s)}." for s in found[1:]]
-        sentences += [_in_the_data(s) for s in found]
+        sentences.append(f"{model} leans on {found[0].name}: {effect(found[0])}.")
+        sentences += [f"It also leans on {s.name}: {effect(s)}." for s in found[1:]]
+        notes += [in_the_data(s) for s in found]
         through = next((s for s in suspects if s.explained_by == "background" and s.key == "colour"), None)
         if through is not None and through.pull is not None:
-            sentences.append(
-                f"Much of that is its colour: the colour cast alone turns {_of_100(through.pull.value)} of 100 answers."
+            notes.append(
+                "Much of the pull of the background is its colour: the colour cast alone turns "
+                f"{of_100(through.pull.value)} of 100 answers."
             )
     elif hints:
         level, headline = "hint", f"May lean on {hints[0].name}"
-        sentences.append(f"{model} may lean on {hints[0].name}: {_effect(hints[0])}.")
+        sentences.append(f"{model} may lean on {hints[0].name}: {effect(hints[0])}.")
     elif any(s.level == "unclear" for s in tested):
         level, headline = "unclear", "Too few images to tell"
         worst = max((s for s in tested if s.pull), key=lambda s: s.pull.high if s.pull else 0.0)
         assert worst.pull is not None
         sentences.append(
             f"There are too few images to tell whether {model} takes a shortcut: exchanging {worst.name} may turn up "
-            f"to {_of_100(worst.pull.high)} of 100 answers ({worst.pull.n} images)."
+            f"to {of_100(worst.pull.high)} of 100 answers ({worst.pull.n} images)."
         )
     else:
         level, headline = "none", "No shortcut found"
         most = max((s for s in tested if s.pull), key=lambda s: s.pull.value if s.pull else 0.0)
         assert most.pull is not None
-        sentences.append(
-            f"No shortcut was found in {model}: {_listed([s.name for s in tested if not s.key.startswith('corner')])} "
-            f"and the corners were exchanged between images, and its answers did not follow (at most "
-            f"{_of_100(most.pull.value)} of 100, for {most.name}; 95 % interval up to {_of_100(most.pull.high)})."
+        nothing = (
+            f"{_listed([s.name for s in tested if not s.key.startswith('corner')])} and the corners were exchanged "
+            f"between images, and its answers did not follow (at most {of_100(most.pull.value)} of 100, for "
+            f"{most.name}; 95 % interval up to {of_100(most.pull.high)})"
         )
+        sentences.append(f"No shortcut was found in {model}: {nothing}.")
     unused = [s for s in tested if s.level == "none" and s.label is not None and s.label.tells and s.label.score >= 0.7]
     if unused and not found:
         named = _listed([f"{s.name} ({percent(s.label.score)} right by it alone)" for s in unused[:3] if s.label])
-        sentences.append(f"The images do hold shortcuts that it does not use: {named}.")
+        notes.append(f"The images do hold shortcuts that it does not use: {named}.")
     if any(s.key == "background" for s in tested):
-        sentences.append(f"Where the object is was taken from {objects}.")
-    return Judgement(level, headline, sentences, suspects)
+        notes.append(f"Where the object is was taken from {objects}.")
+    return Judgement(level, headline, [*sentences, *notes], suspects, notes, nothing)
 
 
-def _effect(s: Suspect) -> str:
+def effect(s: Suspect) -> str:
+    """What exchanging the property did, as part of a sentence."""
     if s.pull is None:
         beyond = "" if s.answers is None else f" (permutation p = {s.answers.adjusted:.3f} after correction)"
         return (
@@ -221,24 +216,29 @@ def _effect(s: Suspect) -> str:
         )
     return (
         f"with that of an image it takes for another class, its answer turns to that class in "
-        f"{_of_100(s.pull.value)} of 100 images more than with that of its own class (95 % interval "
-        f"{_of_100(s.pull.low)} to {_of_100(s.pull.high)}; {s.pull.n} images), and {percent(s.pull.same)} right become "
+        f"{of_100(s.pull.value)} of 100 images more than with that of its own class (95 % interval "
+        f"{of_100(s.pull.low)} to {of_100(s.pull.high)}; {s.pull.n} images), and {percent(s.pull.same)} right become "
         f"{percent(s.pull.other)}"
     )
 
 
-def _in_the_data(s: Suspect) -> str:
+def in_the_data(s: Suspect) -> str:
+    """Whether the images themselves hold the shortcut, in a sentence."""
     if s.label is None:
         return f"Whether {s.name} tells the class in these images is not known."
     rate = f"{percent(s.label.score)} of the images are named rightly by it alone; guessing: {percent(s.label.chance)}"
-    strength = (s.label.score - s.label.chance) / (1 - s.label.chance)
-    if s.label.tells and strength >= 0.6:
+    if s.label.strong:
         return f"In these images {s.name} also tells the class ({rate}), so accuracy on them hides the shortcut."
     much = "tells the class only in part" if s.label.tells else "does not tell the class"
     return f"In these images {s.name} {much} ({rate}), so leaning on it costs accuracy here."
 
 
-def _of_100(share: float) -> str:
+def of_100(share: float) -> str:
+    """A share of answers as people count them.
+
+    >>> of_100(0.414), of_100(-0.02)
+    ('41', '0')
+    """
     return str(max(0, round(100 * share)))
 
 

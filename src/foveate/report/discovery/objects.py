@@ -56,6 +56,11 @@ class Objects:
         """Whether the masks are good enough to accuse a model on their ground."""
         return self.source != "centre"
 
+    @property
+    def estimated(self) -> bool:
+        """Whether the places are guesses of a network or of the frame, and not given with the images."""
+        return self.locate is not None
+
     def masks(self, images: list[Tensor], positions: list[int]) -> list[Tensor | None]:
         """A generous mask ``float [H, W]`` for every image ``uint8 [3, H, W]``; None where there is none."""
         if self.locate is not None:

@@ -21,6 +21,8 @@ from foveate.report.discovery.swapping import CORNERS, border, corner, luminance
 
 SIDE = 96
 """Images are looked at with this side (squashed): properties then mean the same for images of all sizes."""
+GIVEN = "column:attribute"
+"""Key of the attribute that the user gave."""
 MOST_VALUES = 50
 """A column of text with more values than this names things; it does not group them."""
 
@@ -105,10 +107,14 @@ def observe(
     positions: NDArray[np.int64],
     objects: Objects,
     *,
-    batch: int = 32,
+    batch: int = 16,
+    attribute: str = "attribute",
     tick: Callable[[int], None] | None = None,
 ) -> Observations:
-    """Read the properties of the images at ``positions``, batch by batch; unreadable images are left out."""
+    """Read the properties of the images at ``positions``, batch by batch; unreadable images are left out.
+
+    ``attribute`` is what to call the dataset's attribute in a sentence.
+    """
     rows: dict[str, list[list[float]]] = {}
     kept: list[int] = []
     embedded: list[Tensor] = []
@@ -145,6 +151,8 @@ def observe(
     for name, column in metadata(dataset, out.positions).items():
         out.features[f"column:{name}"] = column
         out.names[f"column:{name}"] = f"the column '{name}'"
+    if GIVEN in out.names:
+        out.names[GIVEN] = f"the {attribute}"
     return out
 
 
@@ -162,6 +170,14 @@ def _stored(dataset: GroupedDataset, i: int) -> int | None:
         return None
 
 
+def _same_split(values: Any, attributes: NDArray[np.int64] | None, positions: NDArray[np.int64]) -> bool:
+    """Whether a column splits the images just as the attribute does, and so is the attribute once more."""
+    if attributes is None:
+        return False
+    pairs = set(zip(values.astype(str), attributes[positions], strict=True))
+    return len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs})
+
+
 def metadata(dataset: GroupedDataset, positions: NDArray[np.int64]) -> dict[str, Features]:
     """Columns of the dataset as features: numbers as they are, text and categories as one column a value."""
     columns: dict[str, Any] = dict(dataset.extras)
@@ -174,7 +190,7 @@ def metadata(dataset: GroupedDataset, positions: NDArray[np.int64]) -> dict[str,
             continue
         values = values[positions]
         unique = np.unique(values.astype(str))
-        if len(unique) < 2:
+        if len(unique) < 2 or (name != "attribute" and _same_split(values, dataset.attributes, positions)):
             continue
         if np.issubdtype(values.dtype, np.floating):
             out[name] = np.nan_to_num(values.astype(np.float64))[:, None]

@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 
 FOLDS = 5
 SHUFFLES = 199
+"""Shuffles every property gets. One that beats them all gets more, see :func:`enough_shuffles`."""
+STRONG = 0.6
+"""A property that covers this much of the way from guessing to always right stands for what it tells."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,16 @@ class Probe:
     def tells(self) -> bool:
         """Whether the property says something that matters: sure, and at least five points over guessing."""
         return self.adjusted < 0.05 and self.score - self.chance >= 0.05
+
+    @property
+    def strength(self) -> float:
+        """How much of the way from guessing to always right it covers."""
+        return (self.score - self.chance) / max(1 - self.chance, 1e-9)
+
+    @property
+    def strong(self) -> bool:
+        """Whether it tells the target well enough to stand for it."""
+        return self.tells and self.strength >= STRONG
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "tells": self.tells}
@@ -169,6 +182,15 @@ def shuffled(
     return out
 
 
+def enough_shuffles(properties: int) -> int:
+    """Shuffles after which the smallest p-value is under 0.05 even when multiplied by the number of properties.
+
+    >>> [(1 / (1 + enough_shuffles(m))) * m < 0.05 for m in (1, 10, 20, 60)]
+    [True, True, True, True]
+    """
+    return 25 * properties - 1
+
+
 def probe_all(
     features: dict[str, NDArray[np.float64]],
     target: NDArray[np.int64],
@@ -197,14 +219,19 @@ def probe_all(
     classes = len(values)
     if classes < 2 or len(target) < 2 * FOLDS:
         return []
-    columns = np.concatenate([target[:, None], shuffled(target, within, shuffles, np.random.default_rng(seed))], 1)
+    rng = np.random.default_rng(seed)
+    columns = np.concatenate([target[:, None], shuffled(target, within, shuffles, rng)], 1)
+    usable = {key: matrix for key, matrix in features.items() if (matrix.std(0) > 1e-9).any()}
+    more = shuffled(target, within, max(0, enough_shuffles(len(usable)) - shuffles), rng)
     found = []
-    for key, matrix in features.items():
-        if not (matrix.std(0) > 1e-9).any():
-            continue
+    for key, matrix in usable.items():
         scores = balanced_score(out_of_fold(matrix, columns, classes, seed=seed), columns, classes)
-        p = (1 + int((scores[1:] >= scores[0] - 1e-12).sum())) / (1 + shuffles)
-        found.append((key, float(scores[0]), p, float(scores[1:].mean())))
+        beaten = int((scores[1:] >= scores[0] - 1e-12).sum())
+        tried = shuffles
+        if not beaten and more.shape[1]:
+            again = balanced_score(out_of_fold(matrix, more, classes, seed=seed), more, classes)
+            beaten, tried = int((again >= scores[0] - 1e-12).sum()), shuffles + more.shape[1]
+        found.append((key, float(scores[0]), (1 + beaten) / (1 + tried), float(scores[1:].mean())))
     adjusted = holm([p for _, _, p, _ in found])
     # beyond the label, guessing is what the label alone would give: the mean over shuffles within it
     return [

@@ -11,15 +11,36 @@ from numpy.typing import ArrayLike, NDArray
 from foveate.data.dataset import GroupedDataset
 from foveate.engine.progress import Progress
 from foveate.report.discovery.discover import EXPERIMENTED, OBSERVED, PASSES, Discovery, discover, prepare
+from foveate.report.gazing import GAZE_IMAGES
 from foveate.systems import System
+
+PIECE = 128
+"""Images between two moves of the bar."""
+BATCH = 32
+"""Images a model sees at a time. More are no faster on a processor, and take memory."""
+
+
+def look_passes(system: Any) -> int:
+    """What a look at one image costs, in predictions: Grad-CAM goes back and forth, occlusion asks for every cell."""
+    return 50 if getattr(system, "network_", True) is None else 3
+
+
+def looked(bar: Progress, system: Any) -> Callable[[int], None]:
+    """Moves ``bar`` by what looks at so many images cost."""
+    cost = look_passes(system)
+    return lambda images: bar.advance(images * cost)
 
 
 def work(systems: Mapping[str, Any], dataset: GroupedDataset, wanted: bool) -> int:
     """How many images will pass through a model, for the time left."""
+    n = len(dataset)
+    looked = min(GAZE_IMAGES, n) if dataset.masks is not None or dataset.boxes is not None else 0
+    total = sum(n + looked * look_passes(system) for system in systems.values())
     if not wanted:
-        return len(systems) * len(dataset)
-    each = PASSES * min(EXPERIMENTED, len(dataset)) + min(OBSERVED, len(dataset))
-    return len(systems) * (len(dataset) + each) + min(OBSERVED, len(dataset))
+        return total
+    each = PASSES * min(EXPERIMENTED, n) + min(OBSERVED, n)
+    able = sum(isinstance(system, System) for system in systems.values())
+    return total + able * each + (min(OBSERVED, n) if able else 0)
 
 
 def predicted_in_pieces(
@@ -29,9 +50,9 @@ def predicted_in_pieces(
     if bar is None or not isinstance(system, System):
         return system.predict_proba(dataset, **options)
     parts = []
-    for start in range(0, len(dataset), 512):
-        piece = dataset.subset(np.arange(start, min(start + 512, len(dataset))))
-        parts.append(system.predict_proba(piece, **options))
+    for start in range(0, len(dataset), PIECE):
+        piece = dataset.subset(np.arange(start, min(start + PIECE, len(dataset))))
+        parts.append(system.predict_proba(piece, **{"batch_size": BATCH, **options}))
         bar.advance(len(piece))
     return np.concatenate(parts)
 
@@ -44,6 +65,7 @@ def discovered(
     read: NDArray[np.bool_],
     wanted: bool,
     objects: str | None,
+    attribute: str,
     seed: int,
     say: Callable[[str], None],
     bar: Progress,
@@ -57,7 +79,7 @@ def discovered(
         return {}
     say(f"looking at {min(OBSERVED, int(read.sum()))} images")
     bar.note("looking at the images")
-    base = prepare(dataset, read, objects=objects, seed=seed, tick=bar.advance)
+    base = prepare(dataset, read, objects=objects, attribute=attribute, seed=seed, tick=bar.advance)
     found = {}
     for name, system in able.items():
         say(f"{name}: exchanging properties between images")
