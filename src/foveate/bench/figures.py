@@ -1,4 +1,4 @@
-"""The DAR paper's pictures of a study: from the saved models of one dataset and seed, and from the records."""
+"""The papers' pictures of a study: from the saved models of one dataset and seed, and from the records."""
 
 from __future__ import annotations
 
@@ -17,14 +17,22 @@ from foveate.bench.table import lines
 from foveate.bench.trial import Bench, Cell
 from foveate.data.dataset import GroupedDataset
 from foveate.errors import FoveateError, suggest
-from foveate.measure import SmallGroupWarning, half_mask, minority_groups
-from foveate.report.figures import ablation_bars, cep_histograms, gradcam_panels, query_maps, save_figure
+from foveate.measure import SmallGroupWarning, minority_groups
+from foveate.report.figures import (
+    ablation_bars,
+    cep_histograms,
+    gradcam_panels,
+    part_panels,
+    query_maps,
+    save_figure,
+)
+from foveate.systems.part_system import PartSystem
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SHOWN = ("base", "DFR", "DAR", "DAR on spurious")
-"""Methods whose models are drawn, where a spec has them."""
+"""Methods whose models are drawn, where a spec has them; otherwise those with parts."""
 IMAGES = 4
 
 
@@ -71,7 +79,8 @@ class Drawer:
         return [save_figure(made, folder / figure_name(name, self.dataset, what)) for what, made in drawn.items()]
 
     def draw(self, methods: Sequence[str] | None = None) -> dict[str, Figure]:
-        """The pictures by name: ``cep``, ``gradcam``, ``queries`` (of saved models), ``ablation`` (of records)."""
+        """The pictures by name: ``cep``, ``gradcam``, ``queries``, ``parts`` (of saved models), ``ablation`` (of
+        records)."""
         models = self.models(methods)
         drawn: dict[str, Figure] = {}
         if models:
@@ -79,7 +88,10 @@ class Drawer:
             if self.spec.sets()[self.dataset].core != "none":
                 drawn["cep"] = cep_histograms({name: self.entanglement(model) for name, model in models.items()})
             if some := minority_images(data.train, data.test):
-                drawn["gradcam"] = gradcam_panels(models, data.test, some)
+                if parts := {n: m for n, m in models.items() if isinstance(m, PartSystem)}:
+                    drawn["parts"] = part_panels(parts, data.test, some)
+                if others := {n: m for n, m in models.items() if n not in parts}:
+                    drawn["gradcam"] = gradcam_panels(others, data.test, some)
                 # one that learned the attribute looks elsewhere on purpose
                 core = [m for m in models.values() if isinstance(m, systems.DAR) and m.learn == "label"]
                 if core:
@@ -98,7 +110,9 @@ class Drawer:
                 named = ", ".join(known)
                 raise FoveateError(f"no method '{method}' on {self.dataset}.{suggest(method, known)} It has: {named}.")
         found: dict[str, Any] = {}
-        for method in methods or [m for m in SHOWN if m in known]:
+        shown = [m for m in SHOWN if m in known]
+        shown = shown or [m for m in known if issubclass(self.spec.methods[m].kind, PartSystem)]
+        for method in methods or shown:
             cell = Cell(self.dataset, method, self.seed)
             record = choose(self.records, cell, self.spec.digest(self.dataset, method))
             folder = None if record is None else self.bench.folder(cell, record.key)
@@ -110,12 +124,9 @@ class Drawer:
 
     def entanglement(self, model: Any) -> systems.Entanglement:
         """CEP of a model as the records have it: same core, same images."""
-        test = self.bench.data(self.dataset, self.seed).test
-        height, width = test[0].image.shape[-2:]
-        core = None if self.spec.sets()[self.dataset].core == "masks" else half_mask(height, width)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SmallGroupWarning)
-            return systems.entanglement(model, test, core=core, images=500, seed=self.seed)
+            return self.bench.entanglement(model, Cell(self.dataset, "", self.seed))
 
     def variants(self) -> dict[str, list[float]]:
         """Minority accuracy of every seed, in percent, of DAR and those of its variants that keep its task."""

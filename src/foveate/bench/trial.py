@@ -169,14 +169,19 @@ class Bench:
             report = systems.evaluate(system, data.test)
             found |= {n: round(float(v), 4) for n in METRICS if (v := getattr(report, n)) is not None}
         if chosen.core != "none":
-            height, width = data.test[0].image.shape[-2:]
-            core = None if chosen.core == "masks" else half_mask(height, width)
-            shares = systems.entanglement(system, data.test, core=core, images=500, seed=cell.seed).to_dict()  # type: ignore
+            shares = self.entanglement(system, cell).to_dict()
             found |= {k if k.startswith(("cep_", "cap", "cgp")) else f"cep_{k}": round(v, 4) for k, v in shares.items()}
         if isinstance(system, PartSystem) and data.test.masks is not None:
             quality = systems.part_quality(system, data.test, data.train).to_dict()
             found |= {k: round(v / 100 if k == "kp" else v, 4) for k, v in quality.items()}
         return found
+
+    def entanglement(self, system: System, cell: Cell) -> systems.Entanglement:
+        """CEP, CAP and CGP on test, by swapping what the spec calls the core of the dataset."""
+        test = self.data(cell.dataset, cell.seed).test
+        height, width = test[0].image.shape[-2:]
+        core = None if self.spec.sets()[cell.dataset].core == "masks" else half_mask(height, width)
+        return systems.entanglement(system, test, core=core, images=500, seed=cell.seed)  # type: ignore[arg-type]
 
     def base_of(self, cell: Cell, point: dict[str, Any], key: str) -> System:
         """The base model of a cell's dataset and seed: read from its folder, or fitted again where it is missing."""
