@@ -41,7 +41,18 @@ LOOKS = ("everywhere", "centre", "attention", "truth")
 RESTRICTS = ("nothing", "crop", "tokens", "late")
 POOLS = ("own", "mean", "dar", "aim")
 DECIDES = ("logistic", "dfr", "cross-entropy")
-LEARNED: dict[str, Callable[[int], nn.Module]] = {"dar": AttentionPool, "aim": AIMPool}
+
+
+def aim_pool(channels: int) -> AIMPool:
+    """AIM's pooling with the most heads, up to its 12, that divide ``channels``.
+
+    >>> aim_pool(384).heads, aim_pool(128).heads
+    (12, 8)
+    """
+    return AIMPool(channels, heads=max(h for h in range(1, 13) if channels % h == 0))
+
+
+LEARNED: dict[str, Callable[[int], nn.Module]] = {"dar": AttentionPool, "aim": aim_pool}
 Head = Callable[[NDArray[np.float32]], NDArray[np.int64]]
 Pooled = tuple[dict[str, NDArray[np.float32]], Head | None]
 USES = {"logistic": "train: labels", "dfr": "target: labels, groups", "cross-entropy": "target: labels, balanced"}
