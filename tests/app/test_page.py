@@ -22,12 +22,6 @@ from foveate.data.benchmark import Benchmark
 pytest.importorskip("gradio", reason="the page needs the extra 'app'")
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright drives the browser")
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = (
-    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run",
-    "--disable-component-update", "--disable-sync",
-)  # fmt: skip
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
 WAIT = 60_000  # a bound for busy machines; a quiet one needs a second or two
 
 
@@ -47,14 +41,6 @@ def served(saved_models: Path, critters: Benchmark, tmp_path_factory: pytest.Tem
     page = Page(Session(models, critters, folders={"ifam": folder}))
     yield Served(page, page.launch(block=False), folder)
     page.close()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-        yield started
-        started.close()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,9 +19,6 @@ from foveate.data.preprocess import Preprocess
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright drives the browser")
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run", "--disable-sync")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 PAPER = {"width": 718, "height": 1000}  # A4 less one centimetre on each side, in CSS pixels
 
@@ -81,14 +77,6 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             "one": one_model().save(folder / "one model.html"),
             "many": many_groups().save(folder / "many.html"),
         }
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-        yield started
-        started.close()
 
 
 @pytest.fixture(params=["one", "many"])

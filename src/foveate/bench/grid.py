@@ -28,9 +28,7 @@ from foveate.bench.records import Record, Records, write_csv
 from foveate.bench.run import commit
 from foveate.data.benchmark import Benchmark
 from foveate.data.dataset import GroupedDataset
-from foveate.data.registry import LOADERS
-from foveate.data.registry import load as load_data
-from foveate.data.tables import from_path
+from foveate.data.typed import open_data
 from foveate.decide import DFRHead, LinearHead
 from foveate.engine import Selection, TensorFeed, TrainSettings, cross_entropy, seed_everything, train
 from foveate.errors import FoveateError
@@ -200,7 +198,7 @@ def run_grid(
     rows: list[Record] = []
     skipped: dict[str, str] = {}
     for seed in seeds:
-        bench = _open(data, root, seed)
+        bench = open_data(data, root, seed)
         models = {name: open_model(name, bench, epochs, seed, runs) for name in names}
         looker = Looker(next((m for m in models.values() if m.backbone.is_vit), None))
         kinds = {name: model.backbone.is_vit for name, model in models.items()}
@@ -248,22 +246,6 @@ def _filters(only: Sequence[str]) -> dict[str, set[str]]:
             raise FoveateError(f"--only takes part=value, found '{text}'. {choices}; extract: a backbone.")
         found.setdefault(part, set()).add(value)
     return found
-
-
-def _open(data: str, root: Path | None, seed: int) -> Benchmark:
-    import ast
-
-    name, _, text = data.partition(":")
-    if name in LOADERS:
-        options: dict[str, Any] = {}
-        for pair in (p for p in text.split(",") if p):
-            key, _, value = pair.partition("=")
-            try:
-                options[key] = ast.literal_eval(value)
-            except (ValueError, SyntaxError):
-                options[key] = value
-        return load_data(name, root, **{"seed": seed, **options})
-    return from_path(data)
 
 
 def _digest(bench: Benchmark, weights: dict[str, str], looker: str) -> str:
