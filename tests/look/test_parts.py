@@ -103,6 +103,17 @@ def test_background_does_not_vote_and_dropped_parts_are_zero() -> None:
     torch.testing.assert_close(out.part_logits[~gone], kept[~gone])
 
 
+def test_centres_are_the_mean_tokens_of_parts() -> None:
+    """One channel; prototypes at 0, 10 and (background) 20: tokens 1, 2 are part 0's and 18, 22 the background's."""
+    discovery = make(2, 1)
+    with torch.no_grad():
+        discovery.prototypes.copy_(torch.tensor([[0.0], [10.0], [20.0]]))
+    discovery.centre_on([torch.tensor([[[[1.0, 18.0]]]]), torch.tensor([[[[2.0, 22.0]]]])])
+    assert discovery.centres.flatten().tolist() == [1.5, 10.0, 20.0]  # part 1 has no token and keeps its prototype
+    with pytest.raises(ModelError, match="there were no images"):
+        discovery.centre_on([])
+
+
 def test_uniform_maps() -> None:
     maps = torch.full((3, 5, 6, 6), 0.2)
     assert float(entropy_loss(maps)) == pytest.approx(math.log(5))

@@ -221,6 +221,32 @@ def test_removed_parts_change_nothing_when_unused() -> None:
         assert not torch.equal(net(x, Intervention(parts=(0, 2))), net(x))
 
 
+@pytest.mark.parametrize("measure", ["centre", "distance", "dot"])
+def test_token_removal_reads_the_measure_it_was_calibrated_on(ifam: fv.IFAM, data: Benchmark, measure: str) -> None:
+    model = ifam.with_parts_removed([])
+    model.token_measure = measure  # type: ignore[assignment]
+    few = data.train.subset(range(200))
+    model.calibrate(few, q=0.8)
+    assert model.token_thresholds_ is not None
+    assert model.token_thresholds_.measure == measure
+    images = torch.stack([few[i].image for i in range(200)])
+    kept = model.look(images).mask.float().sum() / ifam.look(images).mask.float().sum()  # type: ignore[union-attr]
+    assert float(kept) == pytest.approx(0.8, abs=0.03)
+
+
+def test_centres_are_found_by_fitting(ifam: fv.IFAM, data: Benchmark) -> None:
+    """Brute force: every training token by hand."""
+    net = ifam.network_.cpu().eval()
+    with torch.no_grad():
+        features = net.selector.maps(ifam.inputs(torch.stack([data.train[i].image for i in range(200)])))
+    part = net.discovery(features).assignments
+    tokens = features.movedim(1, -1)
+    for k in range(4):
+        own = tokens[part == k]
+        expected = own.mean(0) if len(own) else net.discovery.prototypes[k]
+        torch.testing.assert_close(net.discovery.centres[k], expected, atol=1e-4, rtol=1e-4)
+
+
 # -- bad input ----------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ and its use as stage 1 in "Two-stage Vision Transformers and Hard Masking offer 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -92,6 +93,8 @@ class PartOutput:
 class PartDiscovery(nn.Module):
     """K part prototypes and one for the background over the feature map of any backbone, and a part classifier.
 
+    ``centres [K + 1, D]`` remember the mean training token of each part, which :meth:`centre_on` finds after training.
+
     Args:
         dim: channels D of the feature map.
         parts: number of foreground parts K.
@@ -106,6 +109,8 @@ class PartDiscovery(nn.Module):
     >>> tuple(out.maps.shape), tuple(out.logits.shape)
     ((4, 4, 6, 6), (4, 2))
     """
+
+    centres: Tensor
 
     def __init__(
         self,
@@ -130,6 +135,7 @@ class PartDiscovery(nn.Module):
         self.gumbel = gumbel
         self.noise_at_eval = noise_at_eval
         self.prototypes = nn.Parameter(torch.empty(parts + 1, dim).uniform_(-(dim**-0.5), dim**-0.5))
+        self.register_buffer("centres", self.prototypes.detach().clone())
         # one norm over parts and channels together: parts keep their relative size, each has its own gain and bias
         self.modulation = nn.LayerNorm((parts + 1, dim))
         self.dropout = nn.Dropout1d(dropout)
@@ -161,6 +167,23 @@ class PartDiscovery(nn.Module):
         modulated = self.modulation(vectors)
         part_logits = self.classifier(self.dropout(modulated)[:, : self.parts])
         return PartOutput(maps, distances, vectors, modulated, part_logits, part_logits.mean(1))
+
+    @torch.no_grad()
+    def centre_on(self, batches: Iterable[Tensor]) -> None:
+        """Set ``centres`` to the mean of the tokens of each part over ``batches`` of features ``[B, D, h, w]``.
+
+        A prototype marks where its part meets the others and may lie far from all tokens; a centre lies among them. A
+        part without tokens keeps its prototype as centre.
+        """
+        sums, counts = torch.zeros_like(self.prototypes, dtype=torch.float64), None
+        for features in batches:
+            part = F.one_hot(prototype_distances(features, self.prototypes).argmin(1), len(sums)).double()
+            sums += torch.einsum("bhwk,bdhw->kd", part, features.double())
+            counts = part.sum((0, 1, 2)) + (0 if counts is None else counts)
+        if counts is None:
+            raise ModelError("the centres of parts are means over tokens, and there were no images.")
+        found = (sums / counts.clamp(min=1)[:, None]).to(self.centres.dtype)
+        self.centres.copy_(torch.where(counts[:, None] > 0, found, self.prototypes))
 
     def dot_products(self, features: Tensor) -> Tensor:
         """``x.p`` for every place and prototype, ``[B, K + 1, h, w]``: what the released token removal thresholds."""

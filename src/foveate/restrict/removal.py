@@ -12,7 +12,8 @@ from torch import Tensor
 
 from foveate.errors import ModelError
 
-Measure = Literal["distance", "dot"]
+Measure = Literal["centre", "distance", "dot"]
+MEASURES: tuple[Measure, ...] = ("centre", "distance", "dot")
 
 
 def to_background(maps: Tensor, where: Tensor) -> Tensor:
@@ -60,12 +61,14 @@ def check_parts(parts: Iterable[int], count: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class TokenThresholds:
-    """How unlike its prototype a token of each part may be; saved with the model.
+    """How unlike its part a token may be, for each part; saved with the model.
 
     Attributes:
         values: one number for each of the K parts; infinite (no limit) for parts without training tokens.
         q: the share of training tokens that lie within.
-        measure: ``"distance"`` (the paper: larger is less alike) or ``"dot"`` (the released code: smaller is).
+        measure: of what: ``"distance"`` to the prototype (the paper) or ``"centre"``, to the mean of the part's
+            training tokens, where larger is less alike; or ``"dot"`` product with the prototype (the released code),
+            where smaller is.
     """
 
     values: tuple[float, ...]
@@ -79,7 +82,7 @@ class TokenThresholds:
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> TokenThresholds:
-        free = math.inf if saved["measure"] == "distance" else -math.inf
+        free = -math.inf if saved["measure"] == "dot" else math.inf
         return cls(tuple(free if v is None else float(v) for v in saved["values"]), saved["q"], saved["measure"])
 
 
@@ -87,8 +90,8 @@ def calibrate_tokens(scores: Tensor, assignments: Tensor, q: float, measure: Mea
     """Thresholds for :func:`remove_tokens` from the training tokens: for each part the q-quantile of their distances.
 
     Args:
-        scores: what each token scores with each prototype, ``[B, K + 1, ...]`` or ``[M, K + 1]``: distances
-            (``PartOutput.distances``, squared or not), or dot products with ``measure="dot"``.
+        scores: what each token scores with each part, ``[B, K + 1, ...]`` or ``[M, K + 1]``: distances to the
+            prototypes (``PartOutput.distances``, squared or not) or centres, or dot products with ``measure="dot"``.
         assignments: the part of each token, ``[B, ...]`` or ``[M]``; K is the background.
         q: 0.97 and 0.99 in the paper; 1 keeps every training token.
 
@@ -108,10 +111,10 @@ def calibrate_tokens(scores: Tensor, assignments: Tensor, q: float, measure: Mea
     values = []
     for k in range(flat.shape[1] - 1):
         own = flat[part == k, k].cpu()
-        if measure == "distance":
-            values.append(_quantile(own, q) if len(own) else math.inf)
-        else:
+        if measure == "dot":
             values.append(_quantile(own, 1 - q) if len(own) else -math.inf)
+        else:
+            values.append(_quantile(own, q) if len(own) else math.inf)
     return TokenThresholds(tuple(values), q, measure)
 
 
@@ -122,7 +125,7 @@ def _quantile(values: Tensor, q: float) -> float:
 
 
 def remove_tokens(maps: Tensor, scores: Tensor, thresholds: TokenThresholds, *, released: bool = False) -> Tensor:
-    """Tokens too unlike the prototype of the part they are assigned to become background.
+    """Tokens too unlike the part they are assigned to become background.
 
     Args:
         maps: part maps ``[B, K + 1, h, w]``, background last.
@@ -146,13 +149,14 @@ def remove_tokens(maps: Tensor, scores: Tensor, thresholds: TokenThresholds, *, 
         )
     if scores.shape != maps.shape:
         raise ModelError(f"expected scores of the shape of the maps, {list(maps.shape)}; got {list(scores.shape)}.")
-    free = math.inf if thresholds.measure == "distance" else -math.inf
+    dot = thresholds.measure == "dot"
+    free = -math.inf if dot else math.inf
     limits = torch.tensor([*thresholds.values, free], dtype=torch.float64, device=maps.device)
     limits = limits.view(1, -1, *[1] * (maps.ndim - 2))
     wide = scores.double()  # the thresholds are: q = 1 must keep the farthest training token
-    fails = wide > limits if thresholds.measure == "distance" else wide < limits
+    fails = wide < limits if dot else wide > limits
     if released:
-        if thresholds.measure != "dot":
+        if not dot:
             raise ModelError("the released token removal works on dot products: calibrate with measure='dot'.")
         return scores.masked_fill(fails, -torch.inf).softmax(1)
     assigned = maps.argmax(1, keepdim=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,7 +18,7 @@ from foveate.errors import FoveateError, ModelError, suggest
 from foveate.extract import Backbone, list_backbones
 from foveate.look import Gaze, PartLossWeights
 from foveate.restrict import TokenThresholds, calibrate_tokens
-from foveate.restrict.removal import Measure, check_parts
+from foveate.restrict.removal import MEASURES, Measure, check_parts
 from foveate.systems.erm import ERM
 from foveate.systems.network import Network, default_device
 from foveate.systems.parts_network import Intervention, PartsNetwork
@@ -53,8 +53,10 @@ class PartSystem(ERM):
             multiples of ``lr``. The papers' settings for a pretrained ViT-B are in ``PAPER``.
         transposed_orthogonality: decorrelate channels instead of parts, as the released iFAM trainer does.
         noise_at_eval: keep the Gumbel noise at evaluation, as the released code does; predictions then vary.
-        token_measure: what token removal thresholds: ``"distance"`` (paper) or ``"dot"`` (released code).
-        released: these three, and a boolean mask, at once.
+        token_measure: what token removal thresholds: ``"centre"``, the distance of a token to the mean training token
+            of its part; ``"distance"``, to the prototype (paper); ``"dot"``, the product with the prototype
+            (released code). A prototype that marks a boundary is far from all tokens, and far from it says little.
+        released: transposed orthogonality, noise, the dot product and a boolean mask, all at once.
         options: further settings of :class:`~foveate.systems.ERM` (``pretrained``, ``image_size``, ``select`` …)
             and of :class:`~foveate.engine.TrainSettings` (``epochs``, ``lr``, ``ema``, ``precision`` …).
     """
@@ -86,7 +88,7 @@ class PartSystem(ERM):
         head_rate: float = 10.0,
         transposed_orthogonality: bool = False,
         noise_at_eval: bool = False,
-        token_measure: Measure = "distance",
+        token_measure: Measure = "centre",
         released: bool = False,
         **options: Any,
     ):
@@ -106,10 +108,10 @@ class PartSystem(ERM):
         self.noise_at_eval = noise_at_eval
         self.token_measure = token_measure
         self.released = released
-        if start not in (None, "attention", "tokens", "random") or token_measure not in ("distance", "dot"):
+        if start not in (None, "attention", "tokens", "random") or token_measure not in MEASURES:
             raise ModelError(
-                f"start is 'attention', 'tokens' or 'random', token_measure 'distance' or 'dot'; got '{start}', "
-                f"'{token_measure}'."
+                f"start is 'attention', 'tokens' or 'random', token_measure one of {', '.join(MEASURES)}; got "
+                f"'{start}', '{token_measure}'."
             )
         if self.backbone_scale != 1:
             raise FoveateError("backbone_scale has no place here: set lr, and prototype_rate and head_rate beside it.")
@@ -122,7 +124,16 @@ class PartSystem(ERM):
     ) -> Self:
         """Train on ``train`` (joined with ``target`` when given); ``val`` chooses the epoch."""
         self.dropped_parts_ = self.token_thresholds_ = None
-        return super().fit(train, target, val)
+        super().fit(train, target, val)
+        network = self.network_.cpu().eval()
+        network.discovery.centre_on(network.selector.maps(x) for x in self._in_order(train))
+        return self
+
+    def _in_order(self, images: GroupedDataset) -> Iterator[Tensor]:
+        """The normalised inputs of a dataset, in batches and as they are."""
+        loader = Loader(images, self.preprocess_, workers=self.workers, on_bad=self.on_bad, cache_bytes=0)
+        for batch in loader.in_order(128):
+            yield self.preprocess_.normalise(batch.inputs)
 
     def _new_network(self, train: GroupedDataset) -> Network:
         network = self._parts_network(self._new_backbone(train), train)
@@ -223,6 +234,11 @@ class PartSystem(ERM):
 
     # -- interventions --------------------------------------------------------------------
 
+    @property
+    def measure(self) -> Measure:
+        """What token removal thresholds in this model."""
+        return "dot" if self.released else self.token_measure
+
     def with_parts_removed(self, parts: Iterable[int]) -> Self:
         """The same model (weights shared) that treats ``parts`` as background; an empty list removes none."""
         self._require_fit()
@@ -247,16 +263,14 @@ class PartSystem(ERM):
         """Set ``token_thresholds_`` from the training images: the share ``q`` of each part's tokens lies within."""
         self._require_fit()
         network = self.network_.cpu().eval()
-        dot = self.released or self.token_measure == "dot"
         scores, assigned = [], []
-        loader = Loader(train, self.preprocess_, workers=self.workers, on_bad=self.on_bad, cache_bytes=0)
-        for batch in loader.in_order(128):
-            features, output = network.parts(self.preprocess_.normalise(batch.inputs))
-            values = network.discovery.dot_products(features) if dot else output.distances
+        for inputs in self._in_order(train):
+            features, output = network.parts(inputs)
+            values = network.token_scores(features, output, self.measure)
             foreground = output.assignments < self.parts
             scores.append(values.movedim(1, -1)[foreground])
             assigned.append(output.assignments[foreground])
-        found = calibrate_tokens(torch.cat(scores), torch.cat(assigned), q, "dot" if dot else "distance")
+        found = calibrate_tokens(torch.cat(scores), torch.cat(assigned), q, self.measure)
         self.token_thresholds_ = found
         return self
 

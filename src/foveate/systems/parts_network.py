@@ -22,8 +22,9 @@ from foveate.look import (
     part_losses,
     weighted_sum,
 )
+from foveate.look.parts import prototype_distances
 from foveate.restrict import TokenThresholds, early_mask, remove_parts, remove_tokens
-from foveate.restrict.removal import to_background
+from foveate.restrict.removal import Measure, to_background
 
 Mask = Literal["straight-through", "boolean", "soft"]
 MASKS: tuple[Mask, ...] = ("straight-through", "boolean", "soft")
@@ -199,11 +200,19 @@ class PartsNetwork(nn.Module):
         output = self.discovery(features)
         maps = output.maps
         if change.thresholds is not None:
-            dot = change.thresholds.measure == "dot"
-            scores = self.discovery.dot_products(features) if dot else output.distances
-            maps = remove_tokens(maps, scores, change.thresholds, released=change.released and dot)
+            measure = change.thresholds.measure
+            scores = self.token_scores(features, output, measure)
+            maps = remove_tokens(maps, scores, change.thresholds, released=change.released and measure == "dot")
         maps = remove_parts(maps, change.parts)
         return features, output if maps is output.maps else self.discovery.classify(features, maps, output.distances)
+
+    def token_scores(self, features: Tensor, output: PartOutput, measure: Measure) -> Tensor:
+        """What token removal thresholds, ``[B, K + 1, h, w]``; see :class:`~foveate.restrict.TokenThresholds`."""
+        if measure == "distance":
+            return output.distances
+        if measure == "dot":
+            return self.discovery.dot_products(features)
+        return prototype_distances(features, self.discovery.centres)
 
     def forward(self, x: Tensor, change: Intervention = NOTHING, prune: bool = False) -> Tensor:
         """Logits ``[B, classes]``: of stage 2 where there is one, otherwise of the part vectors."""
