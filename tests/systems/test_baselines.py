@@ -104,6 +104,11 @@ def test_jtt_upweights_its_errors(data: Benchmark) -> None:
     assert len(jtt.errors_) > 0
     assert (counts[jtt.errors_] == 8).all()
     assert len(seen) == len(data.train) + 7 * len(jtt.errors_)
+    jtt.by = "sampler"  # the same shares in an epoch of the usual length
+    drawn = np.concatenate([np.concatenate(jtt._plan(data.train).batches(e, 64)) for e in range(40)])
+    assert len(drawn) == 40 * len(data.train)
+    share = 8 * len(jtt.errors_) / len(seen)
+    assert np.isin(drawn, jtt.errors_).mean() == pytest.approx(share, abs=0.02)
 
 
 def test_bad_settings_are_sentences() -> None:
@@ -115,3 +120,5 @@ def test_bad_settings_are_sentences() -> None:
         fv.CnC(contrast=2)
     with pytest.raises(FoveateError, match="by is 'loss' or 'sampler'"):
         fv.Reweight(by="magic")
+    with pytest.raises(FoveateError, match="by is 'copies' or 'sampler'"):
+        fv.JTT(by="magic")  # type: ignore[arg-type]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foveate.data.dataset import GroupedDataset
 from foveate.decide import error_set, upsample_errors
-from foveate.engine import Plan, Shuffled, TrainSettings
+from foveate.engine import Drawn, Plan, Shuffled, TrainSettings
+from foveate.errors import FoveateError
 from foveate.systems.erm import ERM
 from foveate.systems.system import Needs
 
@@ -27,6 +28,8 @@ class JTT(ERM):
         backbone: as in :class:`~foveate.systems.erm.ERM`.
         first_epochs: how long the first model trains (T).
         upweight: extra copies of each error in the second training (lambda).
+        by: ``"copies"`` repeats the errors, so an epoch grows with them; ``"sampler"`` draws an epoch of the usual
+            length in which they are as much more likely.
         first_weight_decay: weight decay of the first model; strong decay is what makes its errors telling.
             None takes the same as the second.
         options: all other arguments of :class:`~foveate.systems.erm.ERM`.
@@ -53,12 +56,16 @@ class JTT(ERM):
         *,
         first_epochs: int = 1,
         upweight: int = 20,
+        by: Literal["copies", "sampler"] = "copies",
         first_weight_decay: float | None = None,
         **options: Any,
     ):
         super().__init__(backbone, **options)
+        if by not in ("copies", "sampler"):
+            raise FoveateError(f"by is 'copies' or 'sampler'; found '{by}'.")
         self.first_epochs = first_epochs
         self.upweight = upweight
+        self.by = by
         self.first_weight_decay = first_weight_decay
 
     def _first(self, train: GroupedDataset) -> None:
@@ -70,7 +77,10 @@ class JTT(ERM):
             log.warning("JTT: the first model makes no error in training, so the second is plain ERM.")
 
     def _plan(self, train: GroupedDataset) -> Plan:
-        return Shuffled(upsample_errors(len(train), self.errors_, self.upweight), self.training.seed)
+        positions = upsample_errors(len(train), self.errors_, self.upweight)
+        if self.by == "sampler":
+            return Drawn(np.bincount(positions, minlength=len(train)), seed=self.training.seed)
+        return Shuffled(positions, self.training.seed)
 
 
 def first_model(system: ERM, epochs: int, weight_decay: float | None) -> ERM:
