@@ -83,6 +83,7 @@ class Method(_Strict):
         repeat: ``search`` on every seed, or search on the first seed and take what was ``chosen`` there for the others;
             by default the first for systems that start from a base (they are cheap), the second for the rest.
         target: train on the target images too; by default yes, except for ``base``.
+        last: keep the last epoch instead of the one that ``val`` prefers.
         datasets: labels of those it runs on; by default all.
         base: may be left out; known from the system.
     """
@@ -97,6 +98,7 @@ class Method(_Strict):
     prune: Literal["median", "halving", "hyperband"] | None = None
     repeat: Literal["search", "chosen"] | None = None
     target: bool | None = None
+    last: bool = False
     datasets: list[str] | None = Field(None, min_length=1)
     network: NetworkSpec | None = None
 
@@ -193,6 +195,8 @@ class Spec(_Strict):
             "system": chosen.system,
             "target": chosen.target,
         }
+        if chosen.last:
+            parts["last"] = True
         if chosen.post_hoc:
             base = self.methods["base"]
             parts["base"] = [self.digest(dataset, "base"), base.settings, base.grid, base.model_dump()["space"]]

@@ -118,7 +118,7 @@ class Bench:
     def fit(self, system: System, cell: Cell, base: System | None) -> None:
         """Fit on what the protocol gives the method: base on train, post-hoc systems on target, others on both."""
         data, method = self.data(cell.dataset, cell.seed), self.spec.methods[cell.method]
-        val = data.get("val")
+        val = None if method.last else data.get("val")
         if method.post_hoc:
             system.base = base  # type: ignore[attr-defined]
             system.fit(data.target, val=val)
