@@ -101,6 +101,8 @@ def test_the_digest_covers_what_decides_and_nothing_else() -> None:
     base = parse_spec(GOOD.replace("base: {system: ERM}", "base: {system: ERM, settings: {weight_decay: 0.1}}"))
     assert spec.digest("plain", "DFR") != base.digest("plain", "DFR")
     assert spec.digest("plain", "GroupDRO") == base.digest("plain", "GroupDRO")
+    last = parse_spec(GOOD.replace("base: {system: ERM}", "base: {system: ERM, last: true}"))
+    assert spec.digest("plain", "DFR") != last.digest("plain", "DFR")
 
 
 def test_the_specs_of_the_repository_are_good() -> None:

@@ -177,14 +177,18 @@ seeds: [0]
 select: worst_group
 methods:
   DFR: {system: DFR, settings: {refits: 2}}
-  base: {system: ERM}
+  base: {system: ERM, last: true}
+  ERM: {system: ERM, target: false}
 """
     records = run(job(tmp_path, text), workers=0, say=quiet)
-    assert [(r.method, r.state, r.error) for r in records] == [("base", "done", ""), ("DFR", "done", "")]
+    records = sorted(records, key=lambda r: ["base", "DFR", "ERM"].index(r.method))
+    assert [(r.method, r.state, r.error) for r in records] == [(m, "done", "") for m in ("base", "DFR", "ERM")]
+    assert records[0].supervision == "train: labels"  # the last epoch, whatever val says of it
+    assert records[2].supervision == "train: labels; selection: group labels (worst_group)"
     assert "base (labels" in records[1].supervision
     assert {"average", "worst_group", "cep_output", "cgp"} <= set(records[1].metrics)
     assert "store" not in records[1].settings
-    assert table(records, order=["base", "DFR"]).count("\n") == 3
+    assert table(records, order=["base", "DFR", "ERM"]).count("\n") == 4
     # a base that cannot be trained: what waits for it is not run, and the run ends
     broken = """
 name: broken
