@@ -4,9 +4,10 @@
     python -m benchmarks.interventions_study objects --seeds 0 1
     python -m benchmarks.interventions_study objects --table       # Markdown, mean ± std over seeds
 
-**spurious.** In ``train`` the class goes with a thing beside the animal (95 %) and not with the habitat; K = 8 is more
-than the animal needs, and prototypes start on whatever differs from the border, so parts sit on the thing too.
-Leave-one-out and greedy removal choose, on ``val``, which parts to take away; ``test`` says whether it helped.
+**spurious.** In ``train`` the class goes with a thing beside a small animal (95 %) and not with the habitat; K = 8 is
+more than the animal needs, and prototypes start on whatever differs from the border, so parts sit on the thing too.
+Leave-one-out and greedy removal choose, on ``val``, which parts to take away; ``test`` says whether it helped. Settled
+on seed 10: small animals, where the thing misleads, and 600 images in ``val``, with fewer of which chance chooses.
 
 **objects.** Four new things lie about in every test image. Tokens that are further from their part than the share q
 of the training tokens are removed: from the mean of its training tokens, or, as in the paper, from its prototype.
@@ -25,6 +26,7 @@ import shlex
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +46,9 @@ from foveate.systems import part_quality
 HERE = Path(__file__).parent
 Row = dict[str, Any]
 COMMON: dict[str, Any] = {"train": 400, "target": 0, "val": 200, "test": 400}
-SPURIOUS: dict[str, Any] = {**COMMON, "strength": 0.5, "second_strength": 0.95, "attribute": "second"}
+SPURIOUS: dict[str, Any] = {
+    **COMMON, "val": 600, "strength": 0.5, "second_strength": 0.95, "attribute": "second", "object_scale": (0.22, 0.34),
+}  # fmt: skip
 MODEL: dict[str, Any] = {
     "backbone": "micro-vit", "epochs": 5, "batch_size": 32, "image_size": 128, "progress": False, "lr": 1e-4,
     "prototype_rate": 10.0, "head_rate": 10.0, "tune": "none", "select": "average",
@@ -79,11 +83,12 @@ def spurious(seed: int, runs: Path) -> list[Row]:
     system = fitted(bench, runs / "spurious" / str(seed), parts=parts, seed=seed, start="tokens")
     rows = [{"method": "as trained", **measure(system, bench)}]
 
-    def score(gone: set[int]) -> float:
+    @cache
+    def without(gone: frozenset[int]) -> float:
         return fv.evaluate(system.with_parts_removed(gone), bench.val).worst_group
 
     for name, greedy in (("leave-one-out", False), ("greedy", True)):
-        found = leave_one_out(score, parts, greedy)
+        found = leave_one_out(lambda gone: without(frozenset(gone)), parts, greedy)
         note = {"removed": found.removed, "val": found.baseline, "val_after": found.after, "val_without": found.scores}
         changed = system.with_parts_removed(found.removed)
         rows.append({"method": name, **measure(changed, bench), "note": json.dumps(note)})
