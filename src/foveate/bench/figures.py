@@ -99,7 +99,8 @@ class Drawer:
         variants = self.variants()
         if "DAR" in variants and len(variants) > 1:
             ordered = {"DAR": variants.pop("DAR"), **{k.removeprefix("DAR "): v for k, v in variants.items()}}
-            drawn["ablation"] = ablation_bars(ordered, f"{self.dataset}: DAR and its variants")
+            unit = "worst group" if self.metric == "worst_group" else f"{self.metric} accuracy"
+            drawn["ablation"] = ablation_bars(ordered, f"{self.dataset}: DAR and its variants", f"{unit}, %")
         return drawn
 
     def models(self, methods: Sequence[str] | None = None) -> dict[str, Any]:
@@ -128,15 +129,21 @@ class Drawer:
             warnings.simplefilter("ignore", SmallGroupWarning)
             return self.bench.entanglement(model, Cell(self.dataset, "", self.seed))
 
+    @property
+    def metric(self) -> str:
+        """The accuracy that the study selects on, or minority accuracy when it selects on something else."""
+        select = self.spec.select_of(self.dataset)
+        return select if select in ("worst_group", "average") else "minority"
+
     def variants(self) -> dict[str, list[float]]:
-        """Minority accuracy of every seed, in percent, of DAR and those of its variants that keep its task."""
+        """The accuracy of every seed, in percent, of DAR and those of its variants that keep its task."""
         chosen = [
             label for label, m in self.spec.methods.items()
             if m.kind is systems.DAR and not {"learn", "pool"} & {*m.settings, *m.grid, *m.space}
         ]  # fmt: skip
         mine = [r for r in self.records if r.dataset == self.dataset and r.method in chosen]
         rows = lines(mine, list(self.spec.methods))
-        return {row.method: [100 * v for v in row.values["minority"]] for row in rows if row.values.get("minority")}
+        return {row.method: [100 * v for v in row.values[self.metric]] for row in rows if row.values.get(self.metric)}
 
 
 def minority_images(train: GroupedDataset, test: GroupedDataset, count: int = IMAGES) -> list[int]:

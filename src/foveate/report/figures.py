@@ -129,7 +129,8 @@ def ablation_bars(values: Mapping[str, Sequence[float]], title: str, unit: str =
     ax.bar(range(len(means)), means, color=[COLOURS[1]] + [COLOURS[0]] * (len(means) - 1), width=0.65)
     for place, seeds in enumerate(values.values()):
         ax.scatter([place] * len(seeds), seeds, color="black", s=12, zorder=3)
-        ax.text(place, max(seeds) + 0.8, f"{np.mean(seeds):.1f}", ha="center", fontsize=9)
+        mean = f"{np.mean(seeds):.1f}"
+        ax.annotate(mean, (place, max(seeds)), xytext=(0, 6), textcoords="offset points", ha="center", fontsize=9)
     ax.axhline(means[0], color=COLOURS[1], linewidth=1, linestyle="--")
     ax.set_xticks(range(len(means)), list(values), fontsize=9)
     start = max(0.0, 10 * np.floor((min(min(v) for v in values.values()) - 5) / 10))
