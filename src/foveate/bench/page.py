@@ -18,7 +18,7 @@ CAPTIONS = {
     "gradcam": "Grad-CAM of each method on test images of minority groups",
     "queries": "Where the queries of DAR look",
     "parts": "Which part claims each place, on test images of minority groups; plain is background",
-    "ablation": "DAR and its variants, minority accuracy of every seed",
+    "ablation": "DAR and its variants, every seed",
 }
 """What the pictures ``NAME-DATASET-WHAT.png`` show; others are called by their file name."""
 NOT_RUN = "*not run*"
