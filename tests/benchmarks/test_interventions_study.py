@@ -17,7 +17,7 @@ study = importlib.import_module("benchmarks.interventions_study")
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     data = {"size": 32, "train": 40, "target": 0, "val": 16, "test": 16}
-    monkeypatch.setattr(study, "OBJECTS", data)
+    monkeypatch.setattr(study, "COMMON", data)
     monkeypatch.setattr(study, "SPURIOUS", {**data, "strength": 0.5, "second_strength": 0.9, "attribute": "second"})
     small = {"model_args": {"embed_dim": 12, "depth": 1, "num_heads": 2}, "epochs": 1, "progress": False}
     monkeypatch.setattr(study, "MODEL", {"backbone": "micro_vit", **small})
@@ -47,5 +47,6 @@ def test_parts_are_removed_and_measured(tmp_path: Path, capsys: pytest.CaptureFi
 def test_tokens_are_removed_and_measured(tmp_path: Path) -> None:
     run(tmp_path, "objects", "--seeds", "1")
     rows = {r["method"]: r for r in study.read_rows(tmp_path / "objects.csv")}
-    assert list(rows) == ["no new things", "new things", "no new things, q=0.9", "new things, q=0.9"]
+    plain = ["no new things", "new things"]
+    assert list(rows) == [*plain, *(f"{p}, q=0.9{of}" for of in ("", " of the prototype") for p in plain)]
     assert float(rows["new things, q=0.9"]["coverage"]) <= float(rows["new things"]["coverage"])
