@@ -14,7 +14,7 @@ from PIL import Image
 import foveate as fv
 from foveate.app.pictures import PictureFiles, part_picture, seen_picture
 from foveate.app.state import Session, _even
-from foveate.app.views import Change
+from foveate.app.views import Change, PartView
 from foveate.data.benchmark import Benchmark
 from foveate.errors import DataError, FoveateError, ModelError
 
@@ -55,6 +55,17 @@ def test_thresholds_are_those_of_the_system(session: Session, critters: Benchmar
     again = session.views["ifam"].system.with_thresholds(None)
     expected = again.calibrate(critters.train, 0.9).token_thresholds_
     np.testing.assert_allclose(session.views["ifam"].thresholds(0.9).values, expected.values, rtol=1e-5)
+
+
+def test_saved_thresholds_are_read_in_their_own_measure(saved_models: Path, critters: Benchmark) -> None:
+    """Thresholds that were calibrated on distances to the prototypes, in a model whose own measure is another."""
+    model = fv.load(saved_models / "ifam")
+    assert isinstance(model, fv.IFAM)
+    model.token_measure = "distance"
+    model.calibrate(critters.train, 0.8)
+    model.token_measure = "centre"
+    view = PartView(model, critters.train)
+    np.testing.assert_allclose(view.logits(critters.test, view.saved), model.predict_logits(critters.test), atol=1e-4)
 
 
 def test_stage_two_runs_only_where_the_mask_changes(saved_models: Path, critters: Benchmark) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import foveate as fv
 from foveate.data.benchmark import Benchmark
@@ -245,6 +246,16 @@ def test_centres_are_found_by_fitting(ifam: fv.IFAM, data: Benchmark) -> None:
         own = tokens[part == k]
         expected = own.mean(0) if len(own) else net.discovery.prototypes[k]
         torch.testing.assert_close(net.discovery.centres[k], expected, atol=1e-4, rtol=1e-4)
+
+
+def test_a_model_saved_before_there_were_centres_measures_from_its_prototypes(ifam: fv.IFAM, tmp_path: Path) -> None:
+    ifam.save(tmp_path / "model")
+    weights = tmp_path / "model" / "weights.safetensors"
+    kept = {k: v for k, v in load_file(str(weights)).items() if k != "discovery.centres"}
+    save_file(kept, str(weights))
+    found = fv.load(tmp_path / "model")
+    assert isinstance(found, fv.IFAM)
+    assert torch.equal(found.network_.discovery.centres, ifam.network_.discovery.prototypes)
 
 
 # -- bad input ----------------------------------------------------------------------------

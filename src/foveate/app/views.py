@@ -138,6 +138,7 @@ class PartView(View):
         self.reference = reference
         limits = system.token_thresholds_
         self.saved = Change(system.dropped_parts_ or (), None if limits is None else limits.q)
+        self.measure = system.measure if limits is None else limits.measure
         self._stages: dict[int, _Stage] = {}
         self._second: dict[int, dict[tuple[int, bytes], NDArray[np.float32]]] = {}
         self._tokens: tuple[Tensor, Tensor] | None = None
@@ -150,13 +151,13 @@ class PartView(View):
         """Part maps and the scores that token thresholds read, before any intervention."""
         network = self.system.network_
         features, output = network.parts(inputs)
-        return output.maps, network.token_scores(features, output, self.system.measure)
+        return output.maps, network.token_scores(features, output, self.measure)
 
     def changed(self, maps: Tensor, scores: Tensor, change: Change) -> Tensor:
         """Part maps after ``change``."""
         limits = self.thresholds(change.q)
         if limits is not None:
-            maps = remove_tokens(maps, scores, limits, released=self.system.released)
+            maps = remove_tokens(maps, scores, limits, released=self.system.released and self.measure == "dot")
         return remove_parts(maps, change.parts)
 
     @torch.no_grad()
@@ -178,7 +179,7 @@ class PartView(View):
                     raise ModelError("a token threshold is calibrated on training images, and there are none.")
                 stage = self._stage(self.reference)
                 self._tokens = stage.scores, stage.maps.argmax(1)
-            self._limits[q] = calibrate_tokens(*self._tokens, q, self.system.measure)
+            self._limits[q] = calibrate_tokens(*self._tokens, q, self.measure)
         return self._limits[q]
 
     # -- datasets -------------------------------------------------------------------------

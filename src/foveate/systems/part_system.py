@@ -285,7 +285,8 @@ class PartSystem(ERM):
 
     def _restore(self, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         self.network_ = PartsNetwork.from_dict(config["network"])
-        self.network_.load_state_dict(tensors)
+        # models saved before parts had centres measured tokens from their prototypes
+        self.network_.load_state_dict({"discovery.centres": tensors["discovery.prototypes"], **tensors})
         self.network_.eval()
         self.history_ = History(**config["history"])
         dropped, thresholds = config["dropped_parts"], config["token_thresholds"]
