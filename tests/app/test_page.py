@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,29 @@ def test_browsing_by_group_and_error(tab: Any, served: Served) -> None:
     expect(tab.get_by_text(re.compile(rf"^1–\d+ of {count}$"))).to_be_visible(timeout=WAIT)
     tab.locator("#gallery button.thumbnail-lg, #gallery .thumbnail-item").first.click()
     expect(tab.locator("#detail .fv-row").first.locator(".fv-wrong")).to_be_visible(timeout=WAIT)
+
+
+def test_a_click_before_the_page_has_loaded_is_kept(
+    open_tab: Any, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is saved by now comes late; what was asked for meanwhile must not be undone by it."""
+    session = served.page.session
+    now = {"ifam": Change((0, 1)), "erm": Change()}
+
+    def late(model: str) -> Change:
+        time.sleep(1.5)
+        return now[model]
+
+    monkeypatch.setattr(session, "saved", late)
+    tab = open_tab(served.address)
+    tab.locator("#which label", has_text="errors").click()
+    expect(tab.locator("#parts input").nth(1)).not_to_be_checked(timeout=WAIT)
+    count = len(session.rows("ifam", "val", which="errors", changes=now))
+    assert 0 < count < len(session.rows("ifam", "val"))
+    place = tab.get_by_text(re.compile(rf"^1–\d+ of {count}$"))
+    expect(place).to_be_visible(timeout=WAIT)
+    tab.wait_for_timeout(500)
+    expect(place).to_be_visible()
 
 
 def png(width: int, height: int) -> bytes:

@@ -116,18 +116,21 @@ class Actions:
         told.__annotations__ = {k: self.gr.SelectData if k == "event" else v for k, v in wanted.items()}
         return told
 
-    def on_load(self) -> dict[Any, Any]:
-        """A page opened or loaded again starts from what is saved with the models by now."""
-        session, first = self.session, self.session.models[0]
-        saved = {m: session.saved(m) for m in session.models}
+    def on_load(
+        self, split: str, group: str, which: str, model: str, current: dict[str, Any]
+    ) -> dict[Any, Any]:  # fmt: skip
+        """A page opened or loaded again starts from what is saved with the models by now.
+
+        What was clicked before this answer came stays: it lists what is asked for, not what the page was built with.
+        """
+        saved = {m: self.session.saved(m) for m in self.session.models}
         if saved == self.built_with:
             return {}
-        rows = session.rows(first, session.split)
-        current = {"split": session.split, "row": rows[0]}
+        listed = self.on_filter(split, group, which, model, saved)
         return {
-            **self._list(session.split, rows, 0, saved),
-            **self._changed(first, saved, current, session.split, {"rows": rows, "page": 0}),
-            **self._knobs(first, saved[first]),
+            **self._changed(model, saved, current, split, listed[self.listing]),
+            **listed,
+            **self._knobs(model, saved[model]),
         }
 
     def on_split(self, split: str, group: str, which: str, model: str, changes: dict[str, Change]) -> dict[Any, Any]:
