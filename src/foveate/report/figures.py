@@ -48,7 +48,7 @@ def cep_histograms(results: Mapping[str, Entanglement], levels: Sequence[str] = 
             ax.axvline(found.output.value, color="black", linestyle="--", linewidth=1)
             dead = getattr(found, level).dead
             ax.text(
-                0.03, 0.95, f"mean {values.mean():.2f}" + (f"\n{dead} dead" if dead else ""),
+                0.03, 0.96, f"mean {values.mean():.2f}" + (f", {dead} dead" if dead else ""),
                 transform=ax.transAxes, va="top", fontsize=8,
             )  # fmt: skip
             if row == 0:
@@ -57,6 +57,8 @@ def cep_histograms(results: Mapping[str, Entanglement], levels: Sequence[str] = 
                 ax.set_ylabel(f"share of {level}s", fontsize=9)
             if row == len(levels) - 1:
                 ax.set_xlabel("CEP: 0 spurious, 1 core", fontsize=8)
+    for first in axes[:, 0]:  # room for the words above the highest bar
+        first.set_ylim(0, first.get_ylim()[1] * 1.2)
     return figure
 
 
