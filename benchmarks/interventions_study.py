@@ -39,9 +39,11 @@ from foveate.bench.run import commit
 from foveate.data import Benchmark
 from foveate.data.critters import CritterImages
 from foveate.files import atomic_file
-from foveate.intervene import leave_one_out
+from foveate.intervene import Rehearsal, leave_one_out
 from foveate.measure import SmallGroupWarning
 from foveate.systems import part_quality
+from foveate.systems.evaluate import report_of
+from foveate.systems.parts_network import Intervention
 
 HERE = Path(__file__).parent
 Row = dict[str, Any]
@@ -82,10 +84,11 @@ def spurious(seed: int, runs: Path) -> list[Row]:
     bench, parts = fv.data.critters(seed=seed, **SPURIOUS), PARTS["spurious"]
     system = fitted(bench, runs / "spurious" / str(seed), parts=parts, seed=seed, start="tokens")
     rows = [{"method": "as trained", **measure(system, bench)}]
+    rehearsal = Rehearsal(system, bench.val)
 
     @cache
     def without(gone: frozenset[int]) -> float:
-        return fv.evaluate(system.with_parts_removed(gone), bench.val).worst_group
+        return report_of(system, bench.val, rehearsal.predict(Intervention(tuple(sorted(gone))))).worst_group
 
     for name, greedy in (("leave-one-out", False), ("greedy", True)):
         found = leave_one_out(lambda gone: without(frozenset(gone)), parts, greedy)

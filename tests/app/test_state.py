@@ -17,6 +17,8 @@ from foveate.app.state import Session, _even
 from foveate.app.views import Change, PartView
 from foveate.data.benchmark import Benchmark
 from foveate.errors import DataError, FoveateError, ModelError
+from foveate.intervene import rehearsal
+from foveate.intervene.rehearsal import second_stage
 
 
 @pytest.fixture(scope="module")
@@ -68,17 +70,23 @@ def test_saved_thresholds_are_read_in_their_own_measure(saved_models: Path, crit
     np.testing.assert_allclose(view.logits(critters.test, view.saved), model.predict_logits(critters.test), atol=1e-4)
 
 
-def test_stage_two_runs_only_where_the_mask_changes(saved_models: Path, critters: Benchmark) -> None:
+def test_stage_two_runs_only_where_the_mask_changes(
+    saved_models: Path, critters: Benchmark, monkeypatch: pytest.MonkeyPatch
+) -> None:
     session = Session({"ifam": fv.load(saved_models / "ifam")}, critters)
     view = session.views["ifam"]
     seen: list[int] = []
-    inner = view._behind
-    view._behind = lambda inputs, maps: (seen.append(len(inputs)), inner(inputs, maps))[1]
+
+    def counted(system: fv.IFAM, inputs: torch.Tensor, maps: torch.Tensor) -> torch.Tensor:
+        seen.append(len(inputs))
+        return second_stage(system, inputs, maps)
+
+    monkeypatch.setattr(rehearsal, "second_stage", counted)
     session.report("ifam")
     assert sum(seen) == len(critters.val)
     session.report("ifam")
     assert sum(seen) == len(critters.val)
-    maps = view._stage(session.data["val"]).maps
+    maps = view._rehearsal(session.data["val"]).maps
     shows = int((maps.argmax(1) == 0).flatten(1).any(1).sum())
     session.report("ifam", change=Change((0,)))
     assert sum(seen) == len(critters.val) + shows

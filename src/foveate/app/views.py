@@ -12,20 +12,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foveate.data.dataset import GroupedDataset
-from foveate.data.loading import Loader
 from foveate.errors import ModelError
+from foveate.intervene.rehearsal import Rehearsal, first_stage, second_stage
 from foveate.look import Gaze
-from foveate.restrict import TokenThresholds, calibrate_tokens, early_mask, remove_parts, remove_tokens
+from foveate.restrict import TokenThresholds, calibrate_tokens, early_mask
 from foveate.systems.part_system import PartSystem
+from foveate.systems.parts_network import Intervention
 from foveate.systems.system import System
 
 REFERENCE = 256
 """Training images that a token threshold is calibrated on."""
-BATCH = 64
 TRIED = 200
 """Changes whose results are kept."""
-REMEMBERED = 4096
-"""Stage-2 results kept for one dataset before the oldest are forgotten."""
 
 
 @dataclass(frozen=True)
@@ -116,16 +114,6 @@ class View:
         return self.system
 
 
-@dataclass
-class _Stage:
-    """What stage 1 said about a dataset: everything an intervention is computed from."""
-
-    rows: NDArray[np.int64]
-    images: Tensor  # uint8 [m, 3, H, W]
-    maps: Tensor  # [m, K + 1, h, w]
-    scores: Tensor  # [m, K + 1, h, w]
-
-
 class PartView(View):
     """iFAM or PDiscoFormer: stage 1 runs once for each image; stage 2 again only where the mask has changed."""
 
@@ -139,91 +127,40 @@ class PartView(View):
         limits = system.token_thresholds_
         self.saved = Change(system.dropped_parts_ or (), None if limits is None else limits.q)
         self.measure = system.measure if limits is None else limits.measure
-        self._stages: dict[int, _Stage] = {}
-        self._second: dict[int, dict[tuple[int, bytes], NDArray[np.float32]]] = {}
-        self._tokens: tuple[Tensor, Tensor] | None = None
+        self._rehearsals: dict[int, Rehearsal] = {}
         self._limits: dict[float, TokenThresholds] = {} if limits is None else {limits.q: limits}
-
-    # -- the two stages -------------------------------------------------------------------
-
-    @torch.no_grad()
-    def _first(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Part maps and the scores that token thresholds read, before any intervention."""
-        network = self.system.network_
-        features, output = network.parts(inputs)
-        return output.maps, network.token_scores(features, output, self.measure)
-
-    def changed(self, maps: Tensor, scores: Tensor, change: Change) -> Tensor:
-        """Part maps after ``change``."""
-        limits = self.thresholds(change.q)
-        if limits is not None:
-            maps = remove_tokens(maps, scores, limits, released=self.system.released and self.measure == "dot")
-        return remove_parts(maps, change.parts)
-
-    @torch.no_grad()
-    def _behind(self, inputs: Tensor, maps: Tensor) -> Tensor:
-        """Logits from inputs and changed part maps."""
-        network = self.system.network_
-        if network.stage2 is not None:
-            return network.stage_two(inputs, maps, prune=True)
-        features, output = network.parts(inputs)
-        return network.discovery.classify(features, maps, output.distances).logits
 
     def thresholds(self, q: float | None) -> TokenThresholds | None:
         """Limits that keep the share ``q`` of each part's usual tokens; None keeps every token."""
         if q is None:
             return None
         if q not in self._limits:
-            if self._tokens is None:
-                if self.reference is None:
-                    raise ModelError("a token threshold is calibrated on training images, and there are none.")
-                stage = self._stage(self.reference)
-                self._tokens = stage.scores, stage.maps.argmax(1)
-            self._limits[q] = calibrate_tokens(*self._tokens, q, self.measure)
+            if self.reference is None:
+                raise ModelError("a token threshold is calibrated on training images, and there are none.")
+            usual = self._rehearsal(self.reference)
+            self._limits[q] = calibrate_tokens(usual.scores, usual.maps.argmax(1), q, self.measure)
         return self._limits[q]
+
+    def _intervention(self, change: Change) -> Intervention:
+        return Intervention(change.parts, self.thresholds(change.q), self.system.released)
 
     # -- datasets -------------------------------------------------------------------------
 
-    def _stage(self, dataset: GroupedDataset) -> _Stage:
-        if id(dataset) not in self._stages:
-            view, found = self.system.preprocess_, []
-            loader = Loader(dataset, view, on_bad="skip", cache_bytes=0)
-            for batch in loader.in_order(BATCH):
-                found.append((batch.indices, batch.inputs, *self._first(view.normalise(batch.inputs))))
-            rows, images, maps, scores = (torch.cat(column) for column in zip(*found, strict=True))
-            self._stages[id(dataset)] = _Stage(rows.numpy(), images, maps, scores)
-        return self._stages[id(dataset)]
+    def _rehearsal(self, dataset: GroupedDataset) -> Rehearsal:
+        if id(dataset) not in self._rehearsals:
+            self._rehearsals[id(dataset)] = Rehearsal(self.system, dataset, measure=self.measure, on_bad="skip")
+        return self._rehearsals[id(dataset)]
 
     def _compute(self, dataset: GroupedDataset, change: Change) -> NDArray[np.float32]:
-        stage = self._stage(dataset)
-        maps = self.changed(stage.maps, stage.scores, change)
-        # two changes that hide the same patches of an image give it the same logits
-        behind_mask = self.system.network_.stage2 is not None
-        decides = (maps[:, :-1].amax(1) > maps[:, -1]) if behind_mask else maps
-        keys = [(i, row.numpy().tobytes()) for i, row in enumerate(decides)]
-        known = self._second.setdefault(id(dataset), {})
-        new = [i for i, key in enumerate(keys) if key not in known]
-        fresh: dict[tuple[int, bytes], NDArray[np.float32]] = {}
-        for start in range(0, len(new), BATCH):
-            some = new[start : start + BATCH]
-            inputs = self.system.preprocess_.normalise(stage.images[some])
-            for i, row in zip(some, self._behind(inputs, maps[some]).float().numpy(), strict=True):
-                fresh[keys[i]] = row
-        known.update(fresh)
-        out = np.full((len(dataset), len(self.system.class_names_)), np.nan, dtype=np.float32)
-        for i, key in enumerate(keys):
-            out[stage.rows[i]] = known[key]
-        for key in list(known)[: max(len(known) - max(REMEMBERED, 2 * len(dataset)), 0)]:
-            del known[key]
-        return out
+        return self._rehearsal(dataset).logits(self._intervention(change))
 
     # -- one image ------------------------------------------------------------------------
 
     def one(self, image: Tensor, change: Change) -> tuple[NDArray[np.float32], Gaze]:
         with self.lock:
             inputs = self.system.inputs([image])
-            maps = self.changed(*self._first(inputs), change)
-            logits = self._behind(inputs, maps)[0].float().numpy()
+            maps = self._intervention(change).apply(*first_stage(self.system, inputs, self.measure))
+            logits = second_stage(self.system, inputs, maps)[0].numpy()
             mask = maps[:, :-1].amax(1) > maps[:, -1]
             return logits, Gaze(1 - maps[:, -1], kind="parts", parts=maps, mask=mask)
 

@@ -65,7 +65,7 @@ def _looking(name: str, **options: Any) -> Build:
 # One line a system, in the order of the table; each may build on those before it.
 SYSTEMS: dict[str, Build] = {
     "ERM": _trained("ERM"),
-    "JTT": _trained("JTT", first_epochs=2, upweight=10),
+    "JTT": _trained("JTT", first_epochs=2, upweight=10, by="sampler"),
     "GroupDRO": _trained("GroupDRO"),
     "DFR": _adapted("DFR"),
     "DAR": _adapted("DAR", copies=4),

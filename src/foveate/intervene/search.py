@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -13,9 +13,12 @@ import torch
 from foveate.data.dataset import GroupedDataset
 from foveate.errors import ModelError, UnreadableImage
 from foveate.intervene.leave_one_out import LeaveOneOut, leave_one_out
-from foveate.measure import USES_GROUPS, ForegroundIoU, SmallGroupWarning
+from foveate.intervene.rehearsal import Rehearsal
+from foveate.measure import USES_GROUPS, ForegroundIoU, GroupReport, SmallGroupWarning
 from foveate.systems import evaluate
-from foveate.systems.system import System
+from foveate.systems.evaluate import report_of
+from foveate.systems.part_system import PartSystem
+from foveate.systems.system import System, aligned
 
 How = Literal["leave-one-out", "greedy"]
 
@@ -60,7 +63,7 @@ def search_parts(
         metric: of :class:`~foveate.measure.GroupReport`.
         how: ``"leave-one-out"`` (every part alone) or ``"greedy"``.
         min_gain: how much the metric must rise.
-        options: passed on to ``predict``.
+        options: ``batch_size``, ``workers`` and ``on_bad`` as for ``predict``.
     """
     if how not in ("leave-one-out", "greedy"):
         raise ModelError(f"unknown way to choose parts '{how}'; use 'leave-one-out' or 'greedy'.")
@@ -68,11 +71,12 @@ def search_parts(
     already = set(getattr(system, "dropped_parts_", None) or ())
     candidates = [k for k in range(parts) if k not in already]
 
+    report = _reports(system, val, options)
+
     def score(gone: set[int]) -> float:
         with warnings.catch_warnings():  # once for every part helps nobody
             warnings.simplefilter("ignore", SmallGroupWarning)
-            report = evaluate(system.with_parts_removed(already | gone), val, **options)  # type: ignore[attr-defined]
-        return report.value(metric)
+            return report(already | gone).value(metric)
 
     found = leave_one_out(score, candidates, greedy=how == "greedy", min_gain=min_gain)
     if len(found.removed) == len(candidates):
@@ -90,6 +94,21 @@ def search_parts(
         "uses_groups": bool(before["uses_groups"] or metric in USES_GROUPS),
     }
     return changed, found
+
+
+def _reports(system: System, val: GroupedDataset, options: dict[str, Any]) -> Callable[[set[int]], GroupReport]:
+    """Gives the report on ``val`` with a set of parts removed."""
+    if not isinstance(system, PartSystem):
+        return lambda gone: evaluate(system.with_parts_removed(gone), val, **options)  # type: ignore[attr-defined]
+    limits = system.token_thresholds_
+    val = aligned(system, val)
+    rehearsal = Rehearsal(system, val, measure=None if limits is None else limits.measure, **options)
+
+    def report(gone: set[int]) -> GroupReport:
+        change = replace(system.intervention, parts=tuple(sorted(gone)))
+        return report_of(system, val, rehearsal.predict(change))
+
+    return report
 
 
 def part_count(system: System) -> int:

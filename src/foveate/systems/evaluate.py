@@ -34,9 +34,20 @@ def evaluate(
     True
     """
     dataset = aligned(system, dataset)
+    return report_of(system, dataset, system.predict(dataset, **options), train_counts=train_counts)
+
+
+def report_of(
+    system: System,
+    dataset: GroupedDataset,
+    predictions: NDArray[np.int64],
+    *,
+    train_counts: NDArray[np.int64] | None = None,
+) -> GroupReport:
+    """The report of :func:`evaluate` for predictions ``[n]`` that are there already (-1: unreadable)."""
     if train_counts is None and dataset.attribute_names == getattr(system, "attribute_names_", None):
         train_counts = system.train_counts_
     return group_report(
-        system.predict(dataset, **options), dataset.labels, dataset.attributes, train_counts,
+        predictions, dataset.labels, dataset.attributes, train_counts,
         class_names=dataset.class_names, attribute_names=dataset.attribute_names,
     )  # fmt: skip

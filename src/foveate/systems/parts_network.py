@@ -46,6 +46,14 @@ class Intervention:
     thresholds: TokenThresholds | None = None
     released: bool = False
 
+    def apply(self, maps: Tensor, scores: Tensor | None) -> Tensor:
+        """Part maps ``[B, K + 1, h, w]`` with it taken out; ``scores`` (the same shape) are what thresholds read."""
+        if self.thresholds is not None:
+            assert scores is not None
+            by_dot = self.thresholds.measure == "dot"
+            maps = remove_tokens(maps, scores, self.thresholds, released=self.released and by_dot)
+        return remove_parts(maps, self.parts)
+
 
 NOTHING = Intervention()
 
@@ -198,12 +206,9 @@ class PartsNetwork(nn.Module):
         """Features ``[B, D, h, w]`` and what part discovery says of them, after an intervention."""
         features = self.selector.maps(x)
         output = self.discovery(features)
-        maps = output.maps
-        if change.thresholds is not None:
-            measure = change.thresholds.measure
-            scores = self.token_scores(features, output, measure)
-            maps = remove_tokens(maps, scores, change.thresholds, released=change.released and measure == "dot")
-        maps = remove_parts(maps, change.parts)
+        limits = change.thresholds
+        scores = None if limits is None else self.token_scores(features, output, limits.measure)
+        maps = change.apply(output.maps, scores)
         return features, output if maps is output.maps else self.discovery.classify(features, maps, output.distances)
 
     def token_scores(self, features: Tensor, output: PartOutput, measure: Measure) -> Tensor:
