@@ -67,6 +67,23 @@ def test_a_run_is_resumed_and_not_repeated(kills: Any, tmp_path: Path) -> None:
     assert "skill 0.5" in told[6]
 
 
+def test_a_point_taken_out_of_the_grid_no_longer_competes(kills: Any, tmp_path: Path) -> None:
+    def chosen(rows: list[Record]) -> Record:
+        return max((r for r in rows if r.seed == 0 and r.state == "done"), key=lambda r: r.score or 0.0)
+
+    first = run(job(tmp_path), workers=0, say=quiet)
+    gone = chosen(first).point["skill"]
+    kept = [skill for skill in (0.2, 0.3, 0.4) if skill != gone]
+    again = run(job(tmp_path, SPEC.replace("[0.2, 0.3, 0.4]", str(kept))), workers=0, say=quiet)
+    assert {r.point["skill"] for r in again if r.method == "grid"} == {*kept}
+    (reused,) = [r for r in again if r.method == "grid" and r.seed == 1]
+    assert reused.point == chosen(again).point
+    # the record is still there for the day the point comes back
+    told: list[str] = []
+    assert chosen(run(job(tmp_path), workers=0, say=told.append)) == chosen(first)
+    assert told == []
+
+
 def test_failures_are_kept_and_can_be_tried_again(kills: Any, tmp_path: Path) -> None:
     records = run(job(tmp_path), workers=0, say=quiet)
     failed = [r for r in records if r.state == "failed"]

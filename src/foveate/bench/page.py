@@ -73,7 +73,10 @@ def open_study(path: Path, records: Path) -> Study:
     for dataset in spec.sets():
         for method in (m for m, chosen in spec.methods.items() if chosen.runs_on(dataset)):
             mine = [r for r in rows if (r.dataset, r.method) == (dataset, method) and r.seed in spec.seeds_of(dataset)]
-            fresh = [r for r in mine if r.digest == spec.digest(dataset, method)]
+            fresh = [
+                r for r in mine
+                if r.digest == spec.digest(dataset, method) and spec.methods[method].asks(dict(r.point))
+            ]  # fmt: skip
             older += 0 if fresh else len(mine)
             kept += fresh or mine
     return Study(spec, path, kept, older)

@@ -124,6 +124,16 @@ class Method(_Strict):
         product = itertools.product(*self.grid.values())
         return [dict(zip(self.grid, values, strict=True)) for values in product]
 
+    def asks(self, point: dict[str, Any]) -> bool:
+        """Whether ``point`` is one of this search, and not of a grid or space as it was once.
+
+        >>> Method(system="DAR", grid={"lr": [0.001, 0.01]}).asks({"lr": 0.1})
+        False
+        """
+        if self.search == "grid":
+            return point in self.points()
+        return {*point} == {*self.grid, *self.space} and all(point[k] in values for k, values in self.grid.items())
+
 
 class Spec(_Strict):
     """One study: every method on every dataset over several seeds."""
@@ -178,7 +188,8 @@ class Spec(_Strict):
     def digest(self, dataset: str, method: str) -> str:
         """A hash of everything in the spec that decides what ``method`` learns on ``dataset``, points and seeds apart.
 
-        Other methods, seeds and grid points may be added to a spec without making its finished trials worthless.
+        Other methods, seeds and grid points may be added to a spec without making its finished trials worthless, and
+        points taken out of it (see :meth:`Method.asks`).
         """
         chosen = self.methods[method]
         network = self.network_of(dataset, method)

@@ -146,7 +146,8 @@ class Sweep:
     def best(self, cell: Cell, rows: list[Record] | None = None) -> Record | None:
         """The record the selection metric chose among a cell's trials, or None when none was finished."""
         rows = self.records.all(self.spec.name) if rows is None else rows
-        return choose(rows, cell, self.digests[cell.dataset, cell.method])
+        asked = [r for r in rows if r.method == cell.method and self.spec.methods[cell.method].asks(dict(r.point))]
+        return choose(asked, cell, self.digests[cell.dataset, cell.method])
 
     # -- looking after the queue (one process at a time) ------------------------------------
 
@@ -226,7 +227,10 @@ class Sweep:
     def current(self) -> list[Record]:
         """The records that belong to the spec as it is now."""
         wanted = {(c.dataset, c.method, c.seed): self.digests[c.dataset, c.method] for c in self.cells}
-        return [r for r in self.records.all(self.spec.name) if wanted.get(r.cell) == r.digest]
+        return [
+            r for r in self.records.all(self.spec.name)
+            if wanted.get(r.cell) == r.digest and self.spec.methods[r.method].asks(dict(r.point))
+        ]  # fmt: skip
 
     # -- taking and finishing trials (any number of workers) --------------------------------
 
