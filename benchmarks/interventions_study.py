@@ -3,6 +3,7 @@
     python -m benchmarks.interventions_study spurious              # or go on where it stopped
     python -m benchmarks.interventions_study objects --seeds 0 1
     python -m benchmarks.interventions_study objects --table       # Markdown, mean ± std over seeds
+    python -m benchmarks.interventions_study spurious --seeds 0 --figure docs/figures/ifam-spurious-part.png
 
 **spurious.** In ``train`` the class goes with a thing beside a small animal (95 %) and not with the habitat; K = 8 is
 more than the animal needs, and prototypes start on whatever differs from the border, so parts sit on the thing too.
@@ -35,12 +36,14 @@ import torch
 import torch.nn.functional as F
 
 import foveate as fv
+from foveate.bench.figures import minority_images
 from foveate.bench.run import commit
 from foveate.data import Benchmark
 from foveate.data.critters import CritterImages
 from foveate.files import atomic_file
 from foveate.intervene import Rehearsal, leave_one_out
 from foveate.measure import SmallGroupWarning
+from foveate.report.figures import part_panels, save_figure
 from foveate.systems import part_quality
 from foveate.systems.evaluate import report_of
 from foveate.systems.parts_network import Intervention
@@ -102,6 +105,15 @@ def spurious(seed: int, runs: Path) -> list[Row]:
         rows.append({"method": f"without part {k}", "worst_group": round(alone.worst_group, 4),
                      "average": round(alone.average, 4), "note": json.dumps(note)})  # fmt: skip
     return rows
+
+
+def picture(seed: int, runs: Path, path: Path) -> Path:
+    """Parts on test images with and without the part that lies on the thing, of a model that ``spurious`` fitted."""
+    bench = fv.data.critters(seed=seed, **SPURIOUS)
+    system = fitted(bench, runs / "spurious" / str(seed), parts=PARTS["spurious"], seed=seed, start="tokens")
+    worst = int(np.argmax(on_things(system, bench)))
+    systems = {"all parts": system, f"without part {worst}": system.with_parts_removed([worst])}
+    return save_figure(part_panels(systems, bench.test, minority_images(bench.train, bench.test)), path)
 
 
 def on_things(system: fv.IFAM, bench: Benchmark) -> list[float]:
@@ -171,6 +183,7 @@ def extend(name: str, seeds: Sequence[int], runs: Path, path: Path, command: str
 
 def table(rows: Sequence[Row]) -> str:
     """Markdown: mean ± standard deviation over seeds, in percent."""
+    rows = [r for r in rows if not r["method"].startswith("without part")] + _on_the_thing(rows)
     lines = ["| | " + " | ".join([*SHARES, "kp"]).replace("_", " ") + " | seeds |", "|---" * (len(SHARES) + 3) + "|"]
     for label in dict.fromkeys(r["method"] for r in rows):
         mine, cells = [r for r in rows if r["method"] == label], []
@@ -179,6 +192,17 @@ def table(rows: Sequence[Row]) -> str:
             cells.append(f"{np.mean(values):.1f} ± {np.std(values):.1f}" if values else "–")
         lines.append(f"| {label} | " + " | ".join(cells) + f" | {len(mine)} |")
     return "\n".join(lines)
+
+
+def _on_the_thing(rows: Sequence[Row]) -> list[Row]:
+    """Of the rows without a single part, for each seed the one whose part lies most on the thing."""
+    best: dict[str, tuple[float, Row]] = {}
+    for row in rows:
+        if row["method"].startswith("without part"):
+            share = float(json.loads(row["note"])["share of the part on the thing"])
+            if share > best.get(row["seed"], (0.0, row))[0]:
+                best[row["seed"]] = share, row
+    return [{**row, "method": "without the part on the thing"} for _, row in best.values()]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -190,10 +214,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of the fitted models")
     parser.add_argument("--results", type=Path, default=HERE / "results", help="folder of the CSVs")
     parser.add_argument("--table", action="store_true", help="print the table of the rows so far")
+    parser.add_argument("--figure", type=Path, help="picture of the parts of the first seed (spurious)")
     chosen = parser.parse_args(argv)
     path = chosen.results / f"{chosen.study}.csv"
     if chosen.table:
         print(table(read_rows(path)))
+    elif chosen.figure:
+        print(f"wrote {picture(chosen.seeds[0], chosen.runs, chosen.figure)}")
     else:
         command = "python -m benchmarks.interventions_study " + shlex.join(argv)
         extend(chosen.study, chosen.seeds, chosen.runs, path, command)
