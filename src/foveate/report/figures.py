@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,7 +77,7 @@ def gradcam_panels(systems: Mapping[str, System], dataset: GroupedDataset, posit
         for row, (picture, label) in enumerate(zip(drawn, system.predict(images), strict=True)):
             axes[row][column].imshow(picture)
             axes[row][column].set_xlabel(system.class_names_[label], fontsize=8)
-        axes[0][column].set_title(name, fontsize=10)
+        axes[0][column].set_title(_wrapped(name), fontsize=10)
     axes[0][0].set_title("image", fontsize=10)
     _no_ticks(axes)
     return figure
@@ -117,10 +118,15 @@ def part_panels(systems: Mapping[str, System], dataset: GroupedDataset, position
         for row, (gaze, image, label) in enumerate(zip(gazes, images, predicted, strict=True)):
             axes[row][column].imshow(part_places(gaze, image))
             axes[row][column].set_xlabel(system.class_names_[label], fontsize=8)
-        axes[0][column].set_title(name, fontsize=10)
+        axes[0][column].set_title(_wrapped(name), fontsize=10)
     axes[0][0].set_title("image", fontsize=10)
     _no_ticks(axes)
     return figure
+
+
+def _wrapped(name: str) -> str:
+    """A name over a picture, in as many lines as it needs."""
+    return textwrap.fill(name, 18, break_long_words=False)
 
 
 def ablation_bars(values: Mapping[str, Sequence[float]], title: str, unit: str = "minority accuracy, %") -> Figure:
