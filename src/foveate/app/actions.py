@@ -116,20 +116,19 @@ class Actions:
         told.__annotations__ = {k: self.gr.SelectData if k == "event" else v for k, v in wanted.items()}
         return told
 
-    def on_load(
-        self, split: str, group: str, which: str, model: str, current: dict[str, Any]
-    ) -> dict[Any, Any]:  # fmt: skip
+    def on_load(self, model: str, current: dict[str, Any]) -> dict[Any, Any]:
         """A page opened or loaded again starts from what is saved with the models by now.
 
-        What was clicked before this answer came stays: it lists what is asked for, not what the page was built with.
+        What was clicked before this answer came stays: the images are listed by another call after it, which the
+        browser makes with the choices of that moment.
         """
         saved = {m: self.session.saved(m) for m in self.session.models}
         if saved == self.built_with:
             return {}
-        listed = self.on_filter(split, group, which, model, saved)
         return {
-            **self._changed(model, saved, current, split, listed[self.listing]),
-            **listed,
+            self.changes: saved,
+            self.detail: self._detail(current, saved),
+            self.figures: render.figures(self.session, model, saved[model]),
             **self._knobs(model, saved[model]),
         }
 

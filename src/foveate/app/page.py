@@ -181,9 +181,9 @@ class Page(Actions):
         seen = [self.message, self.detail, self.current, self.editor, self.answer]
         browse = [self.split, self.group, self.which, self.model, self.changes]
 
-        def on(event: Callable[..., Any], fn: Callable[..., Any], inputs: list[Any], outputs: list[Any]) -> None:
+        def on(event: Callable[..., Any], fn: Callable[..., Any], inputs: list[Any], outputs: list[Any]) -> Any:
             # one line for all handlers, first come first served: an answer never arrives after that to a later click
-            event(
+            return event(
                 self._told(fn), inputs, list(dict.fromkeys([*outputs, self.message])), api_visibility="private",
                 show_progress="hidden", concurrency_id="page", concurrency_limit=1,
             )  # fmt: skip
@@ -208,7 +208,9 @@ class Page(Actions):
         on(self.reset.click, self.on_reset, [self.model, *state], [*shown, self.parts, self.limit])
         on(self.save.click, self.on_save, [self.model, self.changes], [])
         on(self.ask.click, self.on_ask, [self.editor, self.mode, self.current], [self.answer])
-        on(blocks.load, self.on_load, [*browse[:-1], self.current], [*gallery, *shown, self.parts, self.limit])
+        begun = [self.changes, self.detail, self.figures, self.q, self.parts, self.limit]
+        loaded = on(blocks.load, self.on_load, [self.model, self.current], begun)
+        on(loaded.then, self.on_filter, browse, gallery)
         on(tab.select, self.on_tab, [self.current], [self.editor])
 
     # -- serving --------------------------------------------------------------------------
