@@ -101,13 +101,16 @@ class Actions:
 
     # -- what happens ---------------------------------------------------------------------
 
-    def _told(self, handler: Callable[..., dict[Any, Any]]) -> Callable[..., dict[Any, Any]]:
-        """A mistake becomes a sentence on the page; everything else on it stays as it was."""
+    def _told(self, handler: Callable[..., dict[Any, Any]], clears: bool = True) -> Callable[..., dict[Any, Any]]:
+        """A mistake becomes a sentence on the page; everything else on it stays as it was.
+
+        An answer to a click takes the last sentence away (``clears``); what the page does by itself leaves it.
+        """
 
         @functools.wraps(handler)
         def told(*given: Any) -> dict[Any, Any]:
             try:
-                return {self.message: "", **handler(*given)}
+                return {**({self.message: ""} if clears else {}), **handler(*given)}
             except FoveateError as error:
                 return {self.message: render.message(str(error), "bad")}
 

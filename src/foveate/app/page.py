@@ -181,10 +181,16 @@ class Page(Actions):
         seen = [self.message, self.detail, self.current, self.editor, self.answer]
         browse = [self.split, self.group, self.which, self.model, self.changes]
 
-        def on(event: Callable[..., Any], fn: Callable[..., Any], inputs: list[Any], outputs: list[Any]) -> Any:
+        def on(
+            event: Callable[..., Any],
+            fn: Callable[..., Any],
+            inputs: list[Any],
+            outputs: list[Any],
+            clears: bool = True,
+        ) -> Any:
             # one line for all handlers, first come first served: an answer never arrives after that to a later click
             return event(
-                self._told(fn), inputs, list(dict.fromkeys([*outputs, self.message])), api_visibility="private",
+                self._told(fn, clears), inputs, list(dict.fromkeys([*outputs, self.message])), api_visibility="private",
                 show_progress="hidden", concurrency_id="page", concurrency_limit=1,
             )  # fmt: skip
 
@@ -209,8 +215,8 @@ class Page(Actions):
         on(self.save.click, self.on_save, [self.model, self.changes], [])
         on(self.ask.click, self.on_ask, [self.editor, self.mode, self.current], [self.answer])
         begun = [self.changes, self.detail, self.figures, self.q, self.parts, self.limit]
-        loaded = on(blocks.load, self.on_load, [self.model, self.current], begun)
-        on(loaded.then, self.on_filter, browse, gallery)
+        loaded = on(blocks.load, self.on_load, [self.model, self.current], begun, clears=False)
+        on(loaded.then, self.on_filter, browse, gallery, clears=False)
         on(tab.select, self.on_tab, [self.current], [self.editor])
 
     # -- serving --------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from foveate.data.dataset import GroupedDataset
 from foveate.errors import DataError, FoveateError, ModelError
 from foveate.measure import GroupReport, group_report
 from foveate.measure.groups import SmallGroupWarning
-from foveate.systems.system import System, aligned
+from foveate.systems.system import System, aligned, decided
 
 Which = Literal["all", "errors", "right", "differ"]
 NONE = Change()
@@ -164,8 +164,7 @@ class Session:
     def predictions(self, model: str, split: str, change: Change = NONE) -> NDArray[np.int64]:
         """Predicted class of every image of ``split``; -1 where it cannot be read."""
         logits = self.views[model].logits(self.data[split], change)[:, self._order[model]]
-        bad = np.isnan(logits).any(1)
-        return np.where(bad, -1, np.nan_to_num(logits).argmax(1)).astype(np.int64)
+        return decided(logits)
 
     def report(self, model: str, split: str | None = None, change: Change = NONE) -> GroupReport:
         """Accuracy by group under ``change``; on validation unless another split is named."""

@@ -13,6 +13,7 @@ from foveate.restrict.removal import Measure
 from foveate.systems.network import default_device
 from foveate.systems.part_system import PartSystem
 from foveate.systems.parts_network import Intervention
+from foveate.systems.system import decided
 
 REMEMBERED = 4096
 """Stage-2 results kept for one dataset before the oldest are forgotten (or two for each image, if that is more)."""
@@ -87,8 +88,7 @@ class Rehearsal:
 
     def predict(self, change: Intervention) -> NDArray[np.int64]:
         """Class indices ``[n]`` under ``change``; -1 for images that cannot be read."""
-        logits = self.logits(change)
-        return np.where(np.isnan(logits).any(1), -1, np.nan_to_num(logits).argmax(1)).astype(np.int64)
+        return decided(self.logits(change))
 
     def _decisive(self, maps: Tensor) -> list[bytes]:
         """For every image, the bytes that its logits follow from, the image itself aside."""

@@ -27,6 +27,7 @@ from foveate.report.examples import illustrate, worst_examples
 from foveate.report.findings import percent, verdict
 from foveate.report.gazing import GAZE_IMAGES, object_share
 from foveate.report.joining import join
+from foveate.systems.system import decided
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ def audit(
             bar.note(f"{name}: predicting")
             chances = predicted_in_pieces(system, dataset, bar if show_progress else None, options)
             probabilities[name] = _aligned(chances, system, dataset, predicted)
-        predictions = {name: _decide(values) for name, values in probabilities.items()}
+        predictions = {name: decided(values) for name, values in probabilities.items()}
         read = np.logical_and.reduce([p >= 0 for p in predictions.values()])
         found = discovered(systems, dataset, probabilities, predicted, read, discover, objects, word, seed, say, bar)
         gazes: dict[str, dict[str, Any] | None] = {}
@@ -300,11 +301,6 @@ def _aligned(values: ArrayLike, system: Any, dataset: GroupedDataset, predicted:
     out[:, [predicted.index(name) for name in known]] = given
     out[np.isnan(given).any(axis=1)] = np.nan
     return out
-
-
-def _decide(probabilities: NDArray[np.float64]) -> NDArray[np.int64]:
-    unread = np.isnan(probabilities).any(axis=1)
-    return np.where(unread, -1, np.nan_to_num(probabilities).argmax(axis=1)).astype(np.int64)
 
 
 def _training(

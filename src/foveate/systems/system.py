@@ -165,9 +165,7 @@ class System:
 
     def predict(self, data: GroupedDataset | Images, **options: Any) -> NDArray[np.int64]:
         """Class indices ``[n]``; -1 for images skipped as unreadable."""
-        logits = self.predict_logits(data, **options)
-        bad = np.isnan(logits).any(1)
-        return np.where(bad, -1, np.nan_to_num(logits).argmax(1)).astype(np.int64)
+        return decided(self.predict_logits(data, **options))
 
     # -- saving ---------------------------------------------------------------------------
 
@@ -201,6 +199,15 @@ class System:
             (temporary / "weights.safetensors").write_bytes(weights)
             write_json(temporary / "system.json", described)
         return Path(folder)
+
+
+def decided(logits: NDArray[Any]) -> NDArray[np.int64]:
+    """Class indices ``[n]`` of logits or probabilities ``[n, C]``; -1 for rows of NaN (images that could not be read).
+
+    >>> decided(np.array([[0.1, 0.2], [np.nan, np.nan]], dtype=np.float32)).tolist()
+    [1, -1]
+    """
+    return np.where(np.isnan(logits).any(1), -1, np.nan_to_num(logits).argmax(1)).astype(np.int64)
 
 
 def check_folder(folder: str | Path) -> None:

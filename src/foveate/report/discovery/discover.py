@@ -23,6 +23,7 @@ from foveate.report.discovery.probes import Probe, Reader, probe_all
 from foveate.report.discovery.slices import Slice, find_slices
 from foveate.report.discovery.swapping import CUES, Place, sparing
 from foveate.systems import System
+from foveate.systems.system import decided
 
 OBSERVED = 1000
 """Most images whose properties are probed, drawn at random; a probe of more would hardly be surer."""
@@ -197,7 +198,7 @@ def discover(
     def predict(batch: Tensor) -> NDArray[np.int64]:
         return place[logits(batch).argmax(1)]
 
-    predictions = np.where(np.isnan(probabilities).any(1), -1, np.nan_to_num(probabilities).argmax(1)).astype(np.int64)
+    predictions = decided(probabilities)
     sheet = make_sheet(system, base, probabilities, images, seed)
     pulls: list[Pull] = []
     spared: list[Place] = []
