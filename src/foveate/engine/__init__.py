@@ -1,6 +1,7 @@
 """The training engine: one loop on Lightning Fabric for every system."""
 
 from foveate.engine.callbacks import Callback, EpochEnd, StopTraining
+from foveate.engine.devices import default_device
 from foveate.engine.feed import Feed, ImageFeed, TensorFeed
 from foveate.engine.loop import History, Objective, cross_entropy, parameter_groups, train
 from foveate.engine.plan import Drawn, Fixed, Plan, Shuffled
@@ -13,5 +14,5 @@ from foveate.engine.settings import TrainSettings
 __all__ = [
     "METRICS", "Callback", "Drawn", "EpochEnd", "Feed", "Fixed", "History", "ImageFeed", "Objective", "Plan",
     "Progress", "Selection", "Shuffled", "StopTraining", "TensorFeed", "TrainSettings", "check_metric",
-    "cross_entropy", "derived_seed", "parameter_groups", "predict_feed", "rate_factor", "seed_everything", "train",
+    "cross_entropy", "default_device", "derived_seed", "parameter_groups", "predict_feed", "rate_factor", "seed_everything", "train",
 ]  # fmt: skip

@@ -65,6 +65,26 @@ class TrainSettings(BaseModel):
     checkpoint_every: int = Field(1, ge=1)
     progress: bool = True
 
+    def changed(self, **values: Any) -> TrainSettings:
+        """The same settings but for these.
+
+        >>> TrainSettings(lr=0.01).changed(epochs=3)
+        TrainSettings(epochs=3, lr=0.01)
+        """
+        return TrainSettings.of(**{**self.model_dump(), **values})
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """All settings by name, as scikit-learn asks for them."""
+        return self.model_dump()
+
+    def beside(self, usual: TrainSettings) -> dict[str, Any]:
+        """What differs from ``usual``, by name."""
+        return {k: v for k, v in self.model_dump().items() if v != getattr(usual, k)}
+
+    def __repr__(self) -> str:
+        told = ", ".join(f"{k}={v!r}" for k, v in self.beside(TrainSettings()).items())
+        return f"TrainSettings({told})"
+
     @classmethod
     def of(cls, **values: Any) -> TrainSettings:
         """Build settings; a wrong name or value is explained in one sentence."""

@@ -2,34 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from foveate.engine import History
-from foveate.errors import ModelError
+from foveate.decide.heads import build_head
 from foveate.extract import Backbone, BackboneSpec, create_backbone
 from foveate.look import Gaze, gradcam
-from foveate.pool import AIMPool, AttentionPool, EPPool, JetleyPool
-from foveate.systems.system import Images, System
-
-POOLS: dict[str, Callable[..., nn.Module]] = {
-    "attention": AttentionPool,
-    "jetley": JetleyPool,
-    "aim": AIMPool,
-    "ep": EPPool,
-}
-
-
-def build_head(kind: str, features: int, classes: int) -> nn.Module:
-    """``linear``, ``bias-free``, or ``two-layer`` (one hidden layer of the same width, ReLU)."""
-    if kind in ("linear", "bias-free"):
-        return nn.Linear(features, classes, bias=kind == "linear")
-    if kind == "two-layer":
-        return nn.Sequential(nn.Linear(features, features), nn.ReLU(), nn.Linear(features, classes))
-    raise ModelError(f"unknown head '{kind}'; use 'linear', 'bias-free' or 'two-layer'.")
+from foveate.registries import POOLS
 
 
 class Network(nn.Module):
@@ -69,7 +49,7 @@ class Network(nn.Module):
         **pool_args: Any,
     ) -> Network:
         """Make the pooling and the head for ``backbone`` and remember how."""
-        module = None if pool is None else POOLS[pool](backbone.map_dim, **pool_args)
+        module = None if pool is None else POOLS.get(pool)(backbone.map_dim, **pool_args)
         features = backbone.dim if module is None else int(getattr(module, "out_dim", backbone.map_dim))
         recipe = {"head": head, "pool": pool, "pool_args": pool_args, "classes": classes}
         return cls(backbone, build_head(head, features, classes), module, recipe)
@@ -120,47 +100,3 @@ class Network(nn.Module):
                 self, inputs, layer, classes, to_grid=lambda t: self.backbone.as_grid(t, size), method=method
             )
         return gradcam(self, inputs, self.maps_tap, classes, method=method)
-
-
-def default_device(accelerator: str = "auto") -> torch.device:
-    """Where predictions run: a GPU when there is one and it is wanted."""
-    if accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available():
-        return torch.device("cuda")
-    if accelerator in ("auto", "gpu", "mps") and torch.backends.mps.is_available():
-        return torch.device("mps")
-    return torch.device("cpu")
-
-
-class NetworkSystem(System):
-    """A system whose fitted form is one :class:`Network`: how it predicts, looks and is saved."""
-
-    network_: Network
-    history_: History
-
-    @torch.no_grad()
-    def _logits(self, inputs: Tensor) -> Tensor:
-        device = default_device(self.training.accelerator)
-        self.network_.to(device).eval()
-        return self.network_(inputs.to(device))
-
-    def identity(self) -> dict[str, Any]:
-        """The settings that change what is learned, for checkpoints."""
-        leave = {"base", "checkpoint", "checkpoint_every", "progress", "workers", "devices", "strategy", "store"}
-        return {k: v for k, v in self.get_params().items() if k not in leave}
-
-    def look(self, images: Images, method: str = "grad-cam") -> Gaze:
-        """Grad-CAM for the predicted class, from the grad-cam library."""
-        self._require_fit()
-        return self.network_.cpu().eval().gradcam(self.inputs(images), method=method)
-
-    def _config(self) -> dict[str, Any]:
-        return {"network": self.network_.to_dict(), "history": self.history_.to_dict()}
-
-    def _tensors(self) -> dict[str, Tensor]:
-        return {k: v.detach().cpu() for k, v in self.network_.state_dict().items()}
-
-    def _restore(self, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        self.network_ = Network.from_dict(config["network"])
-        self.network_.load_state_dict(tensors)
-        self.network_.eval()
-        self.history_ = History(**config["history"])

@@ -1,0 +1,75 @@
+"""What a system can do beyond predicting, as protocols: ask with ``isinstance(system, HasParts)``.
+
+>>> import foveate as fv
+>>> isinstance(fv.IFAM(), HasParts), isinstance(fv.ERM(), HasParts)
+(True, False)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from torch import Tensor
+
+from foveate.assemble.system import Images
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+@runtime_checkable
+class HasParts(Protocol):
+    """Sorts an image into parts, which can be switched off (PDiscoFormer, iFAM)."""
+
+    parts: int
+
+    def part_maps(self, images: Images) -> Tensor:
+        """Soft part maps ``[B, K + 1, h, w]``, background last."""
+        ...
+
+    def with_parts_removed(self, parts: Iterable[int]) -> Self:
+        """The same model that treats ``parts`` as background."""
+        ...
+
+
+@runtime_checkable
+class TakesMask(Protocol):
+    """Predicts under a token mask that is held fixed: what ``verify`` and the app's brush need."""
+
+    def stage_inputs(self, images: Images) -> tuple[Tensor, Tensor]:
+        """Normalised inputs ``[B, 3, H, W]`` and the token mask ``[B, N]`` made of them."""
+        ...
+
+    def logits_with_mask(self, inputs: Tensor, token_mask: Tensor, prune: bool = False) -> Tensor:
+        """Logits ``[B, C]`` under a given mask; differentiable in ``inputs``."""
+        ...
+
+
+@runtime_checkable
+class NeedsMasks(Protocol):
+    """May read true masks to predict: whoever has images alone must ask first."""
+
+    @property
+    def reads_true_masks(self) -> bool:
+        """Whether a mask must come with every image."""
+        ...
+
+
+@runtime_checkable
+class HasNetwork(Protocol):
+    """Ends as one network with feature maps: Grad-CAM, entanglement, DFR and DAR can start from it."""
+
+    @property
+    def network_(self) -> Any:
+        """A :class:`~foveate.assemble.network.Network`."""
+        ...
+
+
+@runtime_checkable
+class Exports(Protocol):
+    """Has fixed graphs that can leave Python."""
+
+    def graphs(self) -> Any:
+        """A :class:`~foveate.assemble.graphs.GraphPlan`."""
+        ...

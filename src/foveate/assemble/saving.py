@@ -1,0 +1,171 @@
+"""A fitted system on disk: ``system.json`` behind a schema, ``weights.safetensors``; nothing in it can run code.
+
+What is read from a model folder is data from somebody else. Settings must be among those of the system's constructor
+and plain values; none of them may make this machine open another file, so folders of stores and checkpoints are left
+out; the arguments of a network pass the allow-list of :class:`~foveate.extract.BackboneSpec`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from safetensors.torch import save as serialise
+
+from foveate.assemble.system import System
+from foveate.data.preprocess import Preprocess
+from foveate.engine import TrainSettings
+from foveate.errors import FoveateError, ModelError, StorageError, suggest
+from foveate.files import atomic_folder, write_json
+from foveate.registries import SYSTEMS
+
+FORMAT = 2
+"""1: before pipelines. What they learned is read by :mod:`foveate.assemble.before_pipelines`."""
+ELSEWHERE = ("store", "checkpoint")
+"""Settings that name a place on the machine a model was made on; they mean nothing on another, and are not saved."""
+
+
+class _View(BaseModel):
+    """A :class:`~foveate.data.Preprocess` on disk."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    size: tuple[int, int]
+    fit: Literal["squash", "crop"] = "squash"
+    mean: list[float] = Field(min_length=3, max_length=3)
+    std: list[float] = Field(min_length=3, max_length=3)
+    flip: bool = True
+    shift: int = Field(0, ge=0)
+
+
+class _Selection(BaseModel):
+    metric: str
+    on: str = ""
+    uses_groups: bool
+
+
+class _Described(BaseModel):
+    """``system.json``."""
+
+    format: int
+    foveate: str = ""
+    system: str
+    params: dict[str, Any]
+    class_names: list[str] = Field(min_length=1)
+    attribute_names: list[str] | None
+    train_counts: list[int] | None
+    preprocess: _View
+    selection: _Selection | None
+    supervision: str = ""
+    learned: dict[str, Any]
+
+
+def check_folder(folder: str | Path) -> None:
+    """Raise unless a system may be saved at ``folder``: only a new or empty folder, or another saved system."""
+    place = Path(folder)
+    taken = place.is_dir() and any(place.iterdir()) and not (place / "system.json").is_file()
+    if taken or (place.exists() and not place.is_dir()):
+        raise StorageError(f"{place} is there and is not a saved model; choose a new folder.")
+
+
+def save(system: System, folder: str | Path) -> Path:
+    """Write a fitted system to ``folder``; see :meth:`System.save`."""
+    system._require_fit()
+    from foveate import __version__
+
+    check_folder(folder)
+    described = {
+        "format": FORMAT, "foveate": __version__, "system": type(system).__name__, "params": _plain(system),
+        "class_names": system.class_names_, "attribute_names": system.attribute_names_,
+        "train_counts": None if system.train_counts_ is None else system.train_counts_.tolist(),
+        "preprocess": system.preprocess_.to_dict(), "selection": system.selection_,
+        "supervision": system.supervision(), "learned": system._config(),
+    }  # fmt: skip
+    with atomic_folder(folder) as temporary:
+        # serialised in memory first: the library's own writer hides a full disk behind another error
+        weights = serialise({k: v.contiguous() for k, v in system._tensors().items()})
+        (temporary / "weights.safetensors").write_bytes(weights)
+        write_json(temporary / "system.json", described)
+    return Path(folder)
+
+
+def _plain(system: System) -> dict[str, Any]:
+    """The settings that can be written down; a ready network has no name, and its weights are saved in any case."""
+    found = {}
+    for name, value in system.settings().items():
+        if name in ELSEWHERE:
+            continue
+        try:
+            found[name] = json.loads(json.dumps(value))
+        except (TypeError, ValueError):
+            found[name] = None
+    return found
+
+
+def load(folder: str | Path) -> System:
+    """Load a system written by :meth:`System.save`; no code from the files is executed.
+
+    >>> import tempfile
+    >>> import foveate as fv
+    >>> data = fv.data.critters(train=40, target=16, val=16, test=16, size=32)
+    >>> base = fv.ERM("micro_resnet", epochs=1, progress=False).fit(data.train)
+    >>> again = fv.load(base.save(tempfile.mkdtemp()))
+    >>> type(again).__name__, again.class_names_
+    ('ERM', ['cat', 'duck'])
+    >>> bool((again.predict(data.test) == base.predict(data.test)).all())
+    True
+    """
+    folder = Path(folder).expanduser()
+    if not (folder / "system.json").is_file():
+        raise ModelError(f"{folder} does not hold a saved foveate system (there is no system.json in it).")
+    described = _read(folder)
+    kind = SYSTEMS.get(described.system)
+    if described.format > FORMAT:
+        raise ModelError(f"{folder} was written by a newer foveate ({described.foveate}); update foveate.")
+    system = kind(**_settings(kind, described.params, folder))
+    try:
+        tensors = load_file(str(folder / "weights.safetensors"))
+    except (OSError, SafetensorError) as error:
+        raise ModelError(f"{folder} is not a complete saved system: {type(error).__name__} {error}.") from error
+    system.attribute_names_ = described.attribute_names
+    system.train_counts_ = None if described.train_counts is None else np.asarray(described.train_counts, np.int64)
+    system.preprocess_ = Preprocess(**described.preprocess.model_dump())
+    system.selection_ = None if described.selection is None else described.selection.model_dump()
+    try:
+        system._restore(described.learned, tensors)
+    except FoveateError:
+        raise
+    except Exception as error:  # whatever a changed file can make torch, timm or numpy say
+        reason = (str(error) or type(error).__name__).splitlines()[0][:300]
+        raise ModelError(
+            f"the weights in {folder} are of another architecture than its system.json: {reason}"
+        ) from error
+    system.class_names_ = described.class_names
+    return system
+
+
+def _read(folder: Path) -> _Described:
+    try:
+        return _Described.model_validate_json((folder / "system.json").read_bytes())
+    except (OSError, RecursionError) as error:
+        raise ModelError(f"{folder} is not a complete saved system: {type(error).__name__} {error}.") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise ModelError(f"{folder} is not a complete saved system: system.json, {place}: {first['msg']}.") from error
+
+
+def _settings(kind: type[System], params: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The settings of a saved system, if its constructor knows all of them."""
+    known = [*kind.setting_names(), *(TrainSettings.model_fields if kind.trains() else ())]
+    for name in params:
+        if name not in known or name == "base":
+            raise ModelError(
+                f"{folder}: system.json has a setting '{name}', which {kind.__name__} has not.{suggest(name, known)}"
+            )
+    return {k: v for k, v in params.items() if k not in ELSEWHERE}

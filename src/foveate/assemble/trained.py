@@ -1,0 +1,258 @@
+"""The training template: a network, an objective and a sampler; what is trained on images is a system on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from foveate.assemble.network import Network
+from foveate.assemble.system import Callbacks, Images, System, aligned, training_set
+from foveate.data.dataset import GroupedDataset
+from foveate.data.loading import Loader, OnBad
+from foveate.data.preprocess import Preprocess, channel_statistics, image_size
+from foveate.engine import (
+    Feed,
+    History,
+    ImageFeed,
+    Objective,
+    Plan,
+    Selection,
+    Shuffled,
+    check_metric,
+    cross_entropy,
+    default_device,
+    parameter_groups,
+    seed_everything,
+)
+from foveate.engine import train as run_training
+from foveate.errors import FoveateError, ModelError
+from foveate.extract import Backbone, create_backbone
+from foveate.extract.backbone import default_preprocess, native_size
+from foveate.look import Gaze
+from foveate.parameters import configured, usual_training
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+@configured
+class Trained(System):
+    """A network trained on images. A subclass says what is trained (:meth:`_network`), for what (:meth:`_objective`)
+    and on which batches (:meth:`_plan`); each has the plain answer here.
+
+    Args:
+        backbone: a timm model name, CNN or ViT (or ``micro_resnet`` / ``micro_vit`` for small images), or a name that
+            stands for trained weights: ``"micro-vit"``, ``"vit-s-focus"``, ``"ARCH@file.safetensors"`` (see
+            :func:`foveate.extract.open_backbone`).
+        image_size: ``(height, width)`` or one number; by default the model's own size when pretrained, the
+            size of the images when they are small and all alike, otherwise 224.
+        small_stem: for small images: keep the resolution in the first layers (CNNs).
+        pretrained: start from timm's weights (``micro_vit``: from those that come with foveate).
+        weights: start from a local state dict (``.safetensors`` or ``.pth``) instead.
+        augment: mirror and shift training images.
+        backbone_scale: the backbone learns with ``lr`` times this; below 1 to fine-tune one under a new head.
+        select: metric on ``val`` that chooses the epoch: ``average`` (no group labels), ``worst_group``,
+            ``minority``, ``loss`` …; used when ``fit`` gets a ``val``.
+        on_bad: ``"raise"`` or ``"skip"`` unreadable images.
+        workers: processes that decode images.
+        model_args: further arguments for timm.
+        training: a :class:`~foveate.engine.TrainSettings`; or any of its settings by name: ``epochs``, ``lr``,
+            ``batch_size``, ``seed`` …
+    """
+
+    backbone: str = field(default="resnet18", kw_only=False)
+    image_size: int | tuple[int, int] | None = None
+    small_stem: bool = False
+    pretrained: bool = False
+    weights: str | None = None
+    augment: bool = True
+    backbone_scale: float = 1.0
+    select: str = "average"
+    on_bad: OnBad = "raise"
+    workers: int = 0
+    model_args: dict[str, Any] | None = None
+    training: Any = usual_training()
+
+    # -- what a subclass may replace ------------------------------------------------------
+
+    def _network(self, train: GroupedDataset) -> nn.Module:
+        """What is trained; sets ``preprocess_``."""
+        return Network.build(self._new_backbone(train), train.num_classes)
+
+    def _plan(self, train: GroupedDataset) -> Plan:
+        """Which images make up each batch."""
+        return Shuffled(len(train), self.training.seed)
+
+    def _objective(self, train: GroupedDataset) -> Objective:
+        """The loss of a batch."""
+        return cross_entropy
+
+    def _first(self, train: GroupedDataset, callbacks: Callbacks) -> None:
+        """What must be known before training, for instance a first model's predictions."""
+
+    def _after_epoch(
+        self, network: nn.Module, objective: Objective, train: GroupedDataset, val: GroupedDataset | None
+    ) -> Callable[[int, nn.Module], None] | None:
+        """Called after every epoch, when given."""
+        return None
+
+    def _feed(self, dataset: GroupedDataset, augment: bool) -> Feed:
+        """What the network reads of a dataset."""
+        loader = Loader(dataset, self.preprocess_, workers=self.workers, on_bad=self.on_bad)
+        return ImageFeed(loader, augment, self.training.seed)
+
+    def _groups(self, network: nn.Module) -> list[dict[str, Any]] | None:
+        """Parameter groups with their learning rates; None when all learn alike."""
+        if self.backbone_scale == 1:
+            return None
+        parts = dict(network.named_children())
+        new = nn.ModuleList([part for name, part in parts.items() if name != "backbone"])
+        decay = self.training.weight_decay
+        return parameter_groups(parts["backbone"], decay, self.backbone_scale) + parameter_groups(new, decay)
+
+    # -- fitting --------------------------------------------------------------------------
+
+    def check(self) -> None:
+        check_metric(self.select)
+        if self.on_bad not in ("raise", "skip"):
+            raise FoveateError(f"on_bad is 'raise' or 'skip'; found '{self.on_bad}'.")
+
+    def fit(
+        self,
+        train: GroupedDataset,
+        target: GroupedDataset | None = None,
+        val: GroupedDataset | None = None,
+        *,
+        callbacks: Callbacks = (),
+    ) -> Self:
+        """Train on ``train`` (joined with ``target`` when given); ``val`` chooses the epoch."""
+        self.check()
+        train = training_set(train, target)
+        self._first(train, callbacks)
+        seed_everything(self.training.seed)
+        network = self.network_ = self._network(train)
+        self._remember(train)
+        select, objective = None, self._objective(train)
+        if val is not None:
+            val = aligned(self, val)
+            same = train.attributes is not None and val.attribute_names == train.attribute_names
+            select = Selection(self.select, self._feed(val, augment=False), train.group_counts if same else None)
+        self.history_ = run_training(
+            network,
+            self._feed(train, self.augment),
+            self.training,
+            objective=objective,
+            plan=self._plan(train),
+            select=select,
+            groups=self._groups(network),
+            on_epoch=self._after_epoch(network, objective, train, val),
+            callbacks=callbacks,
+            title=type(self).__name__,
+            record={"system": type(self).__name__, **self.identity()},
+        )
+        self.selection_ = self.history_.selection
+        return self
+
+    def identity(self) -> dict[str, Any]:
+        """The settings that change what is learned, for checkpoints."""
+        leave = {"checkpoint", "checkpoint_every", "progress", "workers", "devices", "strategy"}
+        return {k: v for k, v in self.settings().items() if k not in leave}
+
+    # -- the backbone at its start --------------------------------------------------------
+
+    def _new_backbone(self, train: GroupedDataset) -> Backbone:
+        """The backbone at its start, and how images must reach it (``preprocess_``)."""
+        backbone, view = self._started(train)
+        shift = min(view.size) // 16 if self.augment else 0
+        self.preprocess_ = Preprocess(**{**view.to_dict(), "flip": self.augment, "shift": shift})
+        return backbone
+
+    def _started(self, train: GroupedDataset) -> tuple[Backbone, Preprocess]:
+        from foveate.extract.named import open_backbone
+
+        asked = (self.image_size,) * 2 if isinstance(self.image_size, int) else self.image_size
+        name = stands_for_weights(self.backbone, self.pretrained)
+        if name is not None:
+            if self.weights or self.small_stem or self.model_args:
+                raise ModelError(
+                    f"'{name}' stands for an architecture with its weights; leave weights, small_stem and model_args "
+                    "out."
+                )
+            return open_backbone(name, asked)
+        known = self.pretrained or self.weights
+        size = tuple(asked) if asked else native_size(self.backbone) if known else common_size(train)
+        backbone = create_backbone(
+            self.backbone, image_size=size, small_stem=self.small_stem, pretrained=self.pretrained,
+            checkpoint=self.weights, **(self.model_args or {}),
+        )  # fmt: skip
+        if known:
+            return backbone, default_preprocess(backbone, size)
+        mean, std = channel_statistics(train, seed=self.training.seed)
+        return backbone, Preprocess(size, mean=mean, std=std)
+
+    @property
+    def starts_trained(self) -> bool:
+        """Whether the backbone starts from trained weights."""
+        return bool(self.pretrained or self.weights or stands_for_weights(self.backbone, self.pretrained))
+
+    # -- prediction -----------------------------------------------------------------------
+
+    @torch.no_grad()
+    def _logits(self, inputs: Tensor) -> Tensor:
+        device = default_device(self.training.accelerator)
+        return self.network_.to(device).eval()(inputs.to(device))
+
+    def look(self, images: Images, method: str = "grad-cam") -> Gaze:
+        """Grad-CAM for the predicted class, from the grad-cam library."""
+        self._require_fit()
+        return self.network_.cpu().eval().gradcam(self.inputs(images), method=method)
+
+    # -- saving ---------------------------------------------------------------------------
+
+    def _config(self) -> dict[str, Any]:
+        return {"network": self.network_.to_dict(), "history": self.history_.to_dict()}
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return {k: v.detach().cpu() for k, v in self.network_.state_dict().items()}
+
+    def _rebuilt(self, network: dict[str, Any]) -> nn.Module:
+        """An untrained network from what its ``to_dict`` gave."""
+        return Network.from_dict(network)
+
+    def _restore(self, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        self.network_ = self._rebuilt(config["network"])
+        self.network_.load_state_dict(tensors)
+        self.network_.eval()
+        self.history_ = History(**config["history"])
+
+
+def common_size(train: GroupedDataset) -> tuple[int, int]:
+    """The size of the images when they are small and all alike, otherwise 224 px."""
+    spread = np.linspace(0, len(train) - 1, min(len(train), 8)).astype(int)
+    sizes = {image_size(train.subset(range(i, len(train)))) for i in spread}
+    first = sizes.pop()
+    return first if not sizes and max(first) <= 256 else (224, 224)
+
+
+def stands_for_weights(name: str, pretrained: bool) -> str | None:
+    """The name for :func:`~foveate.extract.named.open_backbone` when ``name`` stands for weights too, else None.
+
+    No timm name has a hyphen, an @ or a colon in it.
+    """
+    if pretrained and name == "micro_vit":  # timm has no weights for it and would say nothing
+        return "micro-vit"
+    return name if any(mark in name for mark in "-@:") else None
+
+
+def first_model(system: Trained, epochs: int, weight_decay: float | None) -> Trained:
+    """A plain network with the settings of ``system``, but trained for ``epochs`` with ``weight_decay``."""
+    shared = {name: getattr(system, name) for name in Trained.setting_names()}
+    words: dict[str, Any] = {} if weight_decay is None else {"weight_decay": weight_decay}
+    # a checkpoint file belongs to the second stage; the first is short and runs again
+    shared["training"] = system.training.changed(epochs=epochs, checkpoint=None, **words)
+    return Trained(**shared)

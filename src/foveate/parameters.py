@@ -1,0 +1,131 @@
+"""Settings of systems and of their parts: declared once as fields, read, changed and copied as scikit-learn does."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any, TypeVar
+
+from typing_extensions import dataclass_transform
+
+from foveate.errors import FoveateError, suggest
+
+T = TypeVar("T")
+TRAINING = "training"
+"""The one setting whose own fields may be given by their short names: ``ERM(epochs=3)``."""
+
+
+def usual_training() -> Any:
+    """The field ``training`` of a system: ``usual_training()`` of the system when it is not given."""
+    return field(default=None)
+
+
+@dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(field,))
+def configured(cls: type[T]) -> type[T]:
+    """Class decorator: the annotated fields are the settings, and the constructor stores them as they are given.
+
+    Fields are given by name; one with ``field(default=..., kw_only=False)`` also by position. A class with a field ``training`` also takes the short words of :class:`~foveate.engine.TrainSettings`; they
+    change single values of its ``usual_training()``. A whole ``training=TrainSettings(...)`` is taken as it is.
+
+    >>> @configured
+    ... class Crop(Configured):
+    ...     size: int = 64
+    >>> Crop(size=32), Crop().get_params()
+    (Crop(size=32), {'size': 64})
+    """
+    made = dataclass(eq=False, repr=False, kw_only=True)(cls)
+    if TRAINING in getattr(made, "__dataclass_fields__", {}):
+        made.__init__ = _with_words(made.__init__)  # type: ignore[misc]
+    return made
+
+
+def _with_words(plain: Any) -> Any:
+    names = list(inspect.signature(plain).parameters)
+
+    @wraps(plain)
+    def init(self: Any, *args: Any, **values: Any) -> None:
+        words = {k: values.pop(k) for k in list(values) if k not in names}
+        plain(self, *args, **values)
+        if self.training is None:
+            self.training = self.usual_training()
+        if words:
+            self.training = self.training.changed(**words)
+
+    return init
+
+
+def setting_names(kind: type) -> list[str]:
+    """Names of the constructor's arguments."""
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    parameters = inspect.signature(kind.__init__).parameters.values()  # type: ignore[misc]
+    return [p.name for p in parameters if p.kind in kinds and p.name != "self"]
+
+
+def get_params(thing: Any, deep: bool = True) -> dict[str, Any]:
+    """The settings by name; with ``deep`` also those of settings that have some, as ``name__theirs``."""
+    found = {name: getattr(thing, name) for name in setting_names(type(thing))}
+    if deep:
+        for name, value in list(found.items()):
+            if hasattr(value, "get_params") and not isinstance(value, type):
+                found |= {f"{name}__{k}": v for k, v in value.get_params(deep=True).items()}
+    return found
+
+
+def set_params(thing: T, **values: Any) -> T:
+    """Change settings; ``name__theirs`` reaches into one, and short words of the training are understood."""
+    known = setting_names(type(thing))
+    for name, value in values.items():
+        own, _, inner = name.partition("__")
+        if own not in known and TRAINING in known:
+            own, inner = TRAINING, name
+        if own not in known:
+            raise FoveateError(
+                f"{type(thing).__name__} has no setting '{own}'.{suggest(own, known)} It has: {', '.join(known)}."
+            )
+        if not inner:
+            setattr(thing, own, value)
+        elif own == TRAINING:
+            setattr(thing, own, getattr(thing, own).changed(**{inner: value}))
+        else:
+            getattr(thing, own).set_params(**{inner: value})
+    return thing
+
+
+def unlearned(thing: T) -> T:
+    """A copy with the same settings that has learned nothing: what :func:`sklearn.base.clone` gives.
+
+    Fitted systems among the settings stay fitted, as inside scikit-learn's ``FrozenEstimator``, and ready networks
+    are shared: neither is changed by a fit.
+    """
+    from sklearn.base import clone
+
+    params = get_params(thing, deep=False)
+    return type(thing)(**{name: v if _kept(v) else clone(v, safe=False) for name, v in params.items()})
+
+
+def shown(thing: Any) -> str:
+    """The settings that are not the usual ones, as they would be typed."""
+    usual = {name: p.default for name, p in inspect.signature(type(thing).__init__).parameters.items()}
+    told = [f"{k}={v!r}" for k, v in get_params(thing, deep=False).items() if not _same(v, usual[k])]
+    return f"{type(thing).__name__}({', '.join(told)})"
+
+
+class Configured:
+    """What has settings: a part of a pipeline."""
+
+    get_params = get_params
+    set_params = set_params
+    __sklearn_clone__ = unlearned
+    __repr__ = shown
+
+
+def _kept(value: Any) -> bool:
+    return bool(getattr(value, "fitted", False)) or callable(getattr(value, "state_dict", None))
+
+
+def _same(value: Any, usual: Any) -> bool:
+    try:
+        return bool(value == usual)
+    except (ValueError, RuntimeError):  # arrays and tensors have no single answer
+        return False
