@@ -16,7 +16,7 @@ from foveate.assemble.needs import Needs
 from foveate.data.dataset import GroupedDataset
 from foveate.data.loading import Loader, OnBad
 from foveate.data.preprocess import Preprocess, as_images
-from foveate.engine import EpochEnd, History, TrainSettings
+from foveate.engine import EpochEnd, TrainSettings
 from foveate.errors import DataError, FoveateError, ModelError
 from foveate.look.gaze import Gaze
 
@@ -45,9 +45,6 @@ class System:
     attribute_names_: list[str] | None = None
     train_counts_: NDArray[np.int64] | None = None
     selection_: dict[str, Any] | None = None
-    network_: Any
-    """Where the fitted form is one network: :class:`~foveate.assemble.capabilities.HasNetwork`."""
-    history_: History
 
     # -- settings -------------------------------------------------------------------------
 
