@@ -21,10 +21,10 @@ import numpy as np
 import torch
 
 import foveate as fv
+from foveate.assemble.system import System
 from foveate.data.dataset import GroupedDataset
 from foveate.data.images import ArrayImages
 from foveate.files import atomic_file
-from foveate.systems import System
 
 EXPECTED = {"habitat": "background", "none": None, "corner": "corner-tr", "brightness": "brightness"}
 PETS = 240

@@ -20,10 +20,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.pruned_vit import interleaved
+from foveate.assemble.network import Network
+from foveate.assemble.parts_network import PartsNetwork
 from foveate.extract import create_backbone
 from foveate.look import PartLossWeights
-from foveate.systems.network import Network
-from foveate.systems.parts_network import PartsNetwork
 
 SMALL, LARGE = "vit_small_patch14_dinov2", "vit_base_patch14_dinov2"
 COVERAGE = 0.25

@@ -36,6 +36,8 @@ import torch
 import torch.nn.functional as F
 
 import foveate as fv
+from foveate.assemble.parts_network import Intervention
+from foveate.assess import part_quality, report_of
 from foveate.bench.figures import minority_images
 from foveate.bench.run import commit
 from foveate.data import Benchmark
@@ -44,9 +46,6 @@ from foveate.files import atomic_file
 from foveate.intervene import Rehearsal, leave_one_out
 from foveate.measure import SmallGroupWarning
 from foveate.report.figures import part_panels, save_figure
-from foveate.systems import part_quality
-from foveate.systems.evaluate import report_of
-from foveate.systems.parts_network import Intervention
 
 HERE = Path(__file__).parent
 Row = dict[str, Any]

@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable
 
 import foveate as fv
+from foveate.assemble.parts_network import Intervention
+from foveate.assess import report_of
 from foveate.intervene import Rehearsal, leave_one_out
-from foveate.systems.evaluate import report_of
-from foveate.systems.parts_network import Intervention
 
 PARTS = 8
 

@@ -13,6 +13,8 @@ from typing import Any
 __version__ = "0.1.0"
 
 _FOLDERS = (
+    "assemble",
+    "assess",
     "assets",
     "bench",
     "data",
@@ -29,31 +31,30 @@ _FOLDERS = (
     "systems",
 )
 _NAMES = {
-    "evaluate": "systems",
-    "entanglement": "systems",
-    "load": "systems",
-    "wrap": "systems",
-    "Wrapped": "systems",
+    "evaluate": "assess",
+    "entanglement": "assess",
+    "load": "assemble.saving",
+    "wrap": "assemble.wrapped",
+    "Wrapped": "assemble.wrapped",
     "audit": "report",
     "FoveateError": "errors",
 }
-_SYSTEMS = (
-    "ERM", "CVaRDRO", "CnC", "DAR", "DFR", "GroupDRO", "JTT", "Reweight", "SpectralDecoupling", "Subsample",
-    "IFAM", "PDiscoFormer", "EarlyMask", "LateMask", "AIMProbe", "EPProbe",
-    "A2", "CentreCrop", "FullImage", "Glimpse", "RandomCrops", "S2",
-    "A2Adapter", "A2ZeroShot", "TTR", "ZeroShot",
-)  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     """Load parts when they are first used, so that ``import foveate`` is quick."""
     if name in _FOLDERS:
         return importlib.import_module(f"foveate.{name}")
-    home = _NAMES.get(name) or ("systems" if name in _SYSTEMS else None)
-    if home is None:
-        raise AttributeError(f"module 'foveate' has no attribute '{name}'")
-    return getattr(importlib.import_module(f"foveate.{home}"), name)
+    if name in _NAMES:
+        return getattr(importlib.import_module(f"foveate.{_NAMES[name]}"), name)
+    if not name.startswith("_") and name in _systems().names():
+        return _systems().get(name)
+    raise AttributeError(f"module 'foveate' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_FOLDERS, *_NAMES, *_SYSTEMS])
+    return sorted([*globals(), *_FOLDERS, *_NAMES, *_systems().names()])
+
+
+def _systems() -> Any:
+    return importlib.import_module("foveate.registries").SYSTEMS

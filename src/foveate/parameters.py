@@ -109,7 +109,11 @@ def unlearned(thing: T) -> T:
 def shown(thing: Any) -> str:
     """The settings that are not the usual ones, as they would be typed."""
     usual = {name: p.default for name, p in inspect.signature(type(thing).__init__).parameters.items()}
-    told = [f"{k}={v!r}" for k, v in get_params(thing, deep=False).items() if not _same(v, usual[k])]
+    values = get_params(thing, deep=False)
+    if hasattr(values.get(TRAINING), "beside"):
+        words = values.pop(TRAINING).beside(thing.usual_training())
+        usual, values = {**dict.fromkeys(words), **usual}, {**values, **words}
+    told = [f"{k}={v!r}" for k, v in values.items() if not _same(v, usual[k])]
     return f"{type(thing).__name__}({', '.join(told)})"
 
 

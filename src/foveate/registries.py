@@ -115,7 +115,6 @@ _list(
     ("SpectralDecoupling", "spectral:SpectralDecoupling", "ERM with a penalty on the squared logits"),
     ("Subsample", "subsample:Subsample", "ERM on a balanced subset, the same number from every group"),
     ("TTR", "ttr:TTR", "CLIP on the one cluster of patches that a general prompt fits (test-time refinement)"),
-    
     ("ZeroShot", "zero_shot:ZeroShot", "CLIP sees the whole image, prompts decide"),
 )  # fmt: skip
 SYSTEMS.add("Pipeline", "foveate.assemble.pipeline:Pipeline", "any five parts: look, restrict, extract, pool, decide")

@@ -21,9 +21,9 @@ def kills() -> Iterator[Any]:
     torch.set_num_threads(1)
     if str(ROOT) not in sys.path:
         sys.path.insert(0, str(ROOT))
-    from foveate.systems import system
+    from foveate.registries import SYSTEMS
 
     module = importlib.import_module("benchmarks.kill_sweep")
-    system._registry["QuickTrial"] = module.QuickTrial
+    SYSTEMS.add("QuickTrial", module.QuickTrial)
     yield module
-    system._registry.pop("QuickTrial", None)
+    SYSTEMS.remove("QuickTrial")

@@ -10,10 +10,10 @@ import torch
 from PIL import Image
 
 import foveate as fv
+from foveate.assemble.parts_network import Intervention
 from foveate.data.benchmark import Benchmark
 from foveate.errors import UnreadableImage
 from foveate.intervene import Rehearsal, leave_one_out, rehearsal, search_parts
-from foveate.systems.parts_network import Intervention
 
 SMALL = {"model_args": {"depth": 2, "embed_dim": 24, "num_heads": 2, "patch_size": 8}, "epochs": 1, "progress": False}
 

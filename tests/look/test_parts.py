@@ -9,9 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foveate.errors import ModelError
-from foveate.look import PartDiscovery, PartLossWeights, part_losses, weighted_sum
-from foveate.look.part_losses import (
+from foveate.decide.part_losses import (
     background_presence_loss,
     classification_loss,
     entropy_loss,
@@ -20,6 +18,8 @@ from foveate.look.part_losses import (
     orthogonality_loss,
     total_variation_loss,
 )
+from foveate.errors import ModelError
+from foveate.look import PartDiscovery, PartLossWeights, part_losses, weighted_sum
 from foveate.look.parts import assign_parts, part_vectors, prototype_distances
 
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from foveate.decide.part_losses import equivariance_loss
 from foveate.look import AffineWarp
-from foveate.look.part_losses import equivariance_loss
 
 
 def blob(height: int, width: int, y: float, x: float, radius: float = 0.12) -> Tensor:

@@ -10,11 +10,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import foveate as fv
+from foveate.assemble.parts_network import Intervention, PartsNetwork
 from foveate.data.benchmark import Benchmark
 from foveate.errors import FoveateError, ModelError
 from foveate.look import PartLossWeights
 from foveate.restrict import TokenThresholds
-from foveate.systems.parts_network import Intervention, PartsNetwork
 
 VIT = {"embed_dim": 24, "depth": 2, "num_heads": 2, "patch_size": 4}
 FAST = {"model_args": VIT, "progress": False, "lr": 1e-3, "parts": 3}

@@ -11,14 +11,15 @@ import torch
 from torch import Tensor
 
 import foveate as fv
+from foveate.assemble.masked import MaskedNetwork
+from foveate.assemble.masked_feed import MaskedFeed
 from foveate.data.dataset import GroupedDataset
 from foveate.data.images import ArrayImages
 from foveate.data.loading import Loader
 from foveate.data.preprocess import Preprocess
 from foveate.errors import DataError, FoveateError, ModelError
 from foveate.extract import create_backbone
-from foveate.systems.mask_source import MaskedFeed, masks_from
-from foveate.systems.masked import MaskedNetwork
+from foveate.look.mask_source import masks_from
 
 TINY = {"model_args": {"depth": 2, "embed_dim": 32, "num_heads": 2, "patch_size": 4}, "batch_size": 32,
         "lr": 2e-3, "progress": False}  # fmt: skip

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 import foveate as fv
+from foveate.assess import part_quality
 from foveate.errors import DataError
 from foveate.report import part_panels
 from foveate.report.examples import thumbnail
-from foveate.systems import part_quality
 
 
 class Oracle:

@@ -6,10 +6,11 @@ import pytest
 import torch
 
 import foveate as fv
+from foveate.assemble.parts_network import PartsNetwork
 from foveate.errors import ModelError
 from foveate.extract import open_backbone
+from foveate.look.part_start import split_tokens
 from foveate.measure import foreground_miou
-from foveate.systems.parts_network import PartsNetwork, split_tokens
 
 
 def planted(generator: torch.Generator, things: int = 3) -> tuple[torch.Tensor, torch.Tensor]:

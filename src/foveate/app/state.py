@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from foveate.app.guard import read_upload
 from foveate.app.pictures import Picture, crop_pictures, part_picture, seen_picture, to_tensor
 from foveate.app.views import REFERENCE, Change, View
+from foveate.assemble.system import System, aligned, decided
 from foveate.data.benchmark import Benchmark
 from foveate.data.dataset import GroupedDataset
 from foveate.errors import DataError, FoveateError, ModelError
 from foveate.measure import GroupReport, group_report
 from foveate.measure.groups import SmallGroupWarning
-from foveate.systems.system import System, aligned, decided
 
 Which = Literal["all", "errors", "right", "differ"]
 NONE = Change()

@@ -11,14 +11,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from foveate.assemble.parted import Parted
+from foveate.assemble.parts_network import Intervention
+from foveate.assemble.system import System
 from foveate.data.dataset import GroupedDataset
 from foveate.errors import ModelError
 from foveate.intervene.rehearsal import Rehearsal, first_stage, second_stage
 from foveate.look import Gaze
 from foveate.restrict import TokenThresholds, calibrate_tokens, early_mask
-from foveate.systems.part_system import PartSystem
-from foveate.systems.parts_network import Intervention
-from foveate.systems.system import System
 
 REFERENCE = 256
 """Training images that a token threshold is calibrated on."""
@@ -55,7 +55,7 @@ class View:
     @staticmethod
     def of(system: System, reference: GroupedDataset | None = None) -> View:
         """The view that fits ``system``; ``reference`` holds training images for token thresholds."""
-        return PartView(system, reference) if isinstance(system, PartSystem) else View(system)
+        return PartView(system, reference) if isinstance(system, Parted) else View(system)
 
     def logits(self, dataset: GroupedDataset, change: Change) -> NDArray[np.float32]:
         """Logits ``[n, C]`` of a dataset under ``change``, computed once; NaN rows for unreadable images."""
@@ -117,9 +117,9 @@ class View:
 class PartView(View):
     """iFAM or PDiscoFormer: stage 1 runs once for each image; stage 2 again only where the mask has changed."""
 
-    system: PartSystem
+    system: Parted
 
-    def __init__(self, system: PartSystem, reference: GroupedDataset | None = None):
+    def __init__(self, system: Parted, reference: GroupedDataset | None = None):
         super().__init__(system)
         system.network_.cpu().eval()
         self.parts = system.network_.discovery.parts
@@ -165,7 +165,7 @@ class PartView(View):
             return logits, Gaze(1 - maps[:, -1], kind="parts", parts=maps, mask=mask)
 
     def _grid(self) -> Any:
-        from foveate.systems.parts_network import patch_grid_of
+        from foveate.assemble.parts_network import patch_grid_of
 
         stage2 = self.system.network_.stage2
         return None if stage2 is None else patch_grid_of(stage2)

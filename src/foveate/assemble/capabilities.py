@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
+from foveate.assemble.graphs import GraphPlan
 from foveate.assemble.system import Images
 
 if TYPE_CHECKING:
@@ -70,6 +71,6 @@ class HasNetwork(Protocol):
 class Exports(Protocol):
     """Has fixed graphs that can leave Python."""
 
-    def graphs(self) -> Any:
-        """A :class:`~foveate.assemble.graphs.GraphPlan`."""
+    def graphs(self) -> GraphPlan:
+        """Them, in the order they run."""
         ...

@@ -22,7 +22,7 @@ class Network(nn.Module):
         recipe: how to build ``pool`` and ``head`` again, for saving.
     """
 
-    forward_methods = ("embed",)
+    forward_methods: tuple[str, ...] = ("embed",)
 
     def __init__(
         self,

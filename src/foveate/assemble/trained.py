@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from foveate.assemble.graphs import Graph, GraphPlan
 from foveate.assemble.network import Network
 from foveate.assemble.system import Callbacks, Images, System, aligned, training_set
 from foveate.data.dataset import GroupedDataset
@@ -211,6 +212,12 @@ class Trained(System):
         """Grad-CAM for the predicted class, from the grad-cam library."""
         self._require_fit()
         return self.network_.cpu().eval().gradcam(self.inputs(images), method=method)
+
+    def graphs(self) -> GraphPlan:
+        """Backbone, pool and head: one graph."""
+        self._require_fit()
+        shape = {"images": (3, *self.preprocess_.size)}
+        return GraphPlan([Graph("model", self.network_.cpu().eval(), shape, ("logits",))])
 
     # -- saving ---------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import foveate.systems as systems
+from foveate.assemble.parted import Parted
 from foveate.bench.page import figure_name
 from foveate.bench.records import Record
 from foveate.bench.sweep import choose
@@ -26,7 +27,6 @@ from foveate.report.figures import (
     query_maps,
     save_figure,
 )
-from foveate.systems.part_system import PartSystem
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -88,7 +88,7 @@ class Drawer:
             if self.spec.sets()[self.dataset].core != "none":
                 drawn["cep"] = cep_histograms({name: self.entanglement(model) for name, model in models.items()})
             if some := minority_images(data.train, data.test):
-                if parts := {n: m for n, m in models.items() if isinstance(m, PartSystem)}:
+                if parts := {n: m for n, m in models.items() if isinstance(m, Parted)}:
                     drawn["parts"] = part_panels(parts, data.test, some)
                 if others := {n: m for n, m in models.items() if n not in parts}:
                     drawn["gradcam"] = gradcam_panels(others, data.test, some)
@@ -112,7 +112,7 @@ class Drawer:
                 raise FoveateError(f"no method '{method}' on {self.dataset}.{suggest(method, known)} It has: {named}.")
         found: dict[str, Any] = {}
         shown = [m for m in SHOWN if m in known]
-        shown = shown or [m for m in known if issubclass(self.spec.methods[m].kind, PartSystem)]
+        shown = shown or [m for m in known if issubclass(self.spec.methods[m].kind, Parted)]
         for method in methods or shown:
             cell = Cell(self.dataset, method, self.seed)
             record = choose(self.records, cell, self.spec.digest(self.dataset, method))

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import foveate.systems as systems
+from foveate.assemble.parted import Parted
+from foveate.assemble.system import System
 from foveate.bench.spec import GIVEN, Spec, takes_training
 from foveate.data.benchmark import Benchmark
 from foveate.data.registry import LOADERS
@@ -21,8 +23,6 @@ from foveate.data.registry import load as load_data
 from foveate.engine import Selection, TrainSettings
 from foveate.errors import FoveateError
 from foveate.measure import METRICS, SmallGroupWarning, half_mask
-from foveate.systems.part_system import PartSystem
-from foveate.systems.system import System
 
 LOCAL = ("base", "store", "progress", "checkpoint", "checkpoint_every", "workers")
 """Settings that do not change what is learned and stay out of the records."""
@@ -171,7 +171,7 @@ class Bench:
         if chosen.core != "none":
             shares = self.entanglement(system, cell).to_dict()
             found |= {k if k.startswith(("cep_", "cap", "cgp")) else f"cep_{k}": round(v, 4) for k, v in shares.items()}
-        if isinstance(system, PartSystem) and data.test.masks is not None:
+        if isinstance(system, Parted) and data.test.masks is not None:
             quality = systems.part_quality(system, data.test, data.train).to_dict()
             found |= {k: round(v / 100 if k == "kp" else v, 4) for k, v in quality.items()}
         return found

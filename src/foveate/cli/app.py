@@ -22,8 +22,8 @@ def app(
     """Browse images, see where a model looks, switch parts off, paint masks, compare two models."""
     from foveate.app.page import Page
     from foveate.app.state import Session
+    from foveate.assemble.saving import load
     from foveate.errors import FoveateError
-    from foveate.systems import load
 
     if not 2 <= len(what) <= 3:
         raise FoveateError("expected one or two saved models and then the data: foveate app MODEL [MODEL2] DATA.")

@@ -14,8 +14,8 @@ from foveate.errors import DataError, FoveateError
 from foveate.files import atomic_file
 
 if TYPE_CHECKING:
+    from foveate.assemble.system import System
     from foveate.data.dataset import GroupedDataset
-    from foveate.systems import System
 
 
 def audit(
@@ -92,9 +92,9 @@ def open_model(
     trust: bool = False,
 ) -> System:
     """A saved foveate model, or a model trained elsewhere; without class names, those of the dataset are taken."""
+    from foveate.assemble.saving import load
+    from foveate.assemble.wrapped import told_beside, wrap
     from foveate.data.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess
-    from foveate.systems import load, wrap
-    from foveate.systems.wrapped import told_beside
 
     path = Path(what).expanduser()
     if path.is_dir() or (not path.exists() and "@" not in what and path.suffix not in (".onnx", ".pt2", ".pt", ".pth")):

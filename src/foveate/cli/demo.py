@@ -14,8 +14,8 @@ from rich.text import Text
 from foveate.cli.inputs import comparison_table, console, group_table
 
 if TYPE_CHECKING:
+    from foveate.assemble.system import System
     from foveate.data.benchmark import Benchmark
-    from foveate.systems import System
 
     Fitted = dict[str, System]
     Build = Callable[[Benchmark, int, Fitted], System]
@@ -83,9 +83,9 @@ def demo(
     strength: float = typer.Option(0.95, help="How often animal and habitat go together in training."),
 ) -> None:
     """Draw critters on habitats, train on them, and show what the classifier really looks at."""
+    from foveate.assess import evaluate
     from foveate.data.critters import critters
     from foveate.report import audit
-    from foveate.systems import evaluate
 
     began = time.perf_counter()
     data = critters(seed=seed, strength=strength)

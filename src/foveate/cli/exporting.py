@@ -21,8 +21,8 @@ def export(
     root: Path | None = _ROOT,
 ) -> None:
     """Write a model as ONNX or torch.export graphs, and check that they compute the same."""
+    from foveate.assemble.saving import load
     from foveate.export import to_folder
-    from foveate.systems import load
 
     system = load(model)
     given = None
@@ -43,9 +43,9 @@ def card(
     on_bad: str = typer.Option("raise", help="What an unreadable image does: raise or skip."),
 ) -> None:
     """A model card in Markdown: groups, labels used, interventions, limits."""
+    from foveate.assemble.saving import load
     from foveate.export import model_card
     from foveate.files import write_text
-    from foveate.systems import load
 
     text = model_card(load(model), None if data is None else open_data(data, root)[split], on_bad=on_bad)
     if out is None:

@@ -32,8 +32,8 @@ def verify(
     Replaces the pixels that the mask hides, with the mask held fixed, and reports the largest change of the logits.
     The mask itself is made from the whole image: that a background cannot change the mask is not shown.
     """
+    from foveate.assemble.saving import load
     from foveate.intervene import verify as run_verify
-    from foveate.systems import load
 
     paths = [model, *(against or [])]
     loaded = {label: load(path) for label, path in zip(labels_of(paths), paths, strict=True)}
@@ -60,10 +60,10 @@ def intervene(
     on_bad: str = typer.Option("raise", help="What an unreadable image does: raise or skip."),
 ) -> None:
     """Remove parts, or tokens unlike their part, from a trained model; shows what that changes. Nothing is trained."""
+    from foveate.assemble.saving import check_folder, load
+    from foveate.assemble.system import aligned
     from foveate.intervene import effect, search_parts
     from foveate.intervene.search import part_count
-    from foveate.systems import load
-    from foveate.systems.system import aligned, check_folder
 
     if out is not None:
         check_folder(out)

@@ -92,7 +92,7 @@ def _looker(
     from foveate.restrict import greedy_crops
 
     if (Path(model).expanduser() / "system.json").is_file():
-        from foveate.systems import load
+        from foveate.assemble.saving import load
 
         system = load(model)
 

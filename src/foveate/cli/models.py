@@ -39,8 +39,8 @@ def fit(
     on_bad: str = _ON_BAD,
 ) -> None:
     """Train a system on a dataset's train images (DFR and DAR: on its target images), choose on val, and save it."""
-    from foveate.systems import get_system, load
-    from foveate.systems.system import check_folder
+    from foveate.assemble.saving import check_folder, load
+    from foveate.systems import get_system
 
     check_folder(out)  # before hours of work, not after
     kind = get_system(system)
@@ -68,7 +68,7 @@ def fit(
     model.save(out)
     typer.echo(f"saved {type(model).__name__} to {out} ({model.supervision()})")
     if val is not None and set(val.class_names) <= set(model.class_names_):  # not when it learned the attribute
-        from foveate.systems import evaluate as run_evaluate
+        from foveate.assess import evaluate as run_evaluate
 
         group_table(run_evaluate(model, val, on_bad=on_bad), "validation")
 
@@ -93,8 +93,8 @@ def evaluate(
     on_bad: str = _ON_BAD,
 ) -> None:
     """Accuracy as a whole, by group, and of the worst group."""
-    from foveate.systems import evaluate as run_evaluate
-    from foveate.systems import load
+    from foveate.assemble.saving import load
+    from foveate.assess import evaluate as run_evaluate
 
     loaded = {label: load(path) for label, path in zip(labels_of(models), models, strict=True)}
     dataset = open_data(data, root)[split]
@@ -124,8 +124,8 @@ def predict(
     on_bad: str = _ON_BAD,
 ) -> None:
     """Predicted class and probability of every image, as CSV."""
-    from foveate.systems import load
-    from foveate.systems.system import aligned
+    from foveate.assemble.saving import load
+    from foveate.assemble.system import aligned
 
     system = load(model)
     dataset = aligned(system, open_data(data, root)[split])

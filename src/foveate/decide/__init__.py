@@ -24,6 +24,7 @@ from foveate.decide.group_dro import GroupDROLoss, automatic_adjustment, group_m
 from foveate.decide.jtt import error_set, upsample_errors
 from foveate.decide.l1_logistic import l1_logistic
 from foveate.decide.linear import LinearDecision, LinearHead
+from foveate.decide.part_losses import PartLossWeights, part_losses, weighted_sum
 from foveate.decide.penalties import l1_penalty
 from foveate.decide.prompts import PromptHead, TextPrompts
 from foveate.decide.reweight import BalancedSampler, reweight, sampling_weights, subsample
@@ -42,7 +43,8 @@ class Decide(Protocol):
 __all__ = [
     "BalancedLogistic", "CrossEntropy", "Decide", "Decision", "Logistic", "TextPrompts",
     "AbsentGroupWarning", "BalancedSampler", "CnCBatch", "CnCBatches", "DFRHead", "GroupDROLoss",
-    "LinearDecision", "LinearHead", "PromptHead", "automatic_adjustment", "cnc_batches", "cnc_loss",
-    "cnc_two_sided_loss", "cvar", "error_set", "group_means", "l1_logistic", "l1_penalty", "reweight",
-    "sampling_weights", "spectral_decoupling", "subsample", "upsample_errors",
+    "LinearDecision", "LinearHead", "PartLossWeights", "PromptHead", "automatic_adjustment", "cnc_batches", "cnc_loss",
+    "cnc_two_sided_loss", "cvar", "error_set", "group_means", "l1_logistic", "l1_penalty", "part_losses",
+    "reweight",
+    "sampling_weights", "spectral_decoupling", "subsample", "upsample_errors", "weighted_sum",
 ]  # fmt: skip

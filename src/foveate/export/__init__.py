@@ -2,8 +2,8 @@
 
 from foveate.export import attended  # noqa: F401  (registers the systems of two graphs)
 from foveate.export.card import model_card
-from foveate.export.graphs import Graph, Plan, plan_of
+from foveate.export.graphs import Graph, GraphPlan, plan_of
 from foveate.export.runner import Runner
 from foveate.export.write import FORMATS, Parity, to_folder
 
-__all__ = ["FORMATS", "Graph", "Parity", "Plan", "Runner", "model_card", "plan_of", "to_folder"]
+__all__ = ["FORMATS", "Graph", "GraphPlan", "Parity", "Runner", "model_card", "plan_of", "to_folder"]

@@ -8,15 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from foveate.errors import ModelError
-from foveate.export.graphs import Graph, MaskedPath, Plan, exports
+from foveate.export.graphs import Graph, GraphPlan, MaskedPath, exports
 from foveate.extract import Backbone, MaskedViT
 from foveate.look.attention import _cls_row, aggregate_heads
-from foveate.restrict import late_mask
 from foveate.systems.a2 import A2
 from foveate.systems.crops_reference import FullImage
 from foveate.systems.frozen_model import FrozenModel
 from foveate.systems.glimpse import Glimpse
-from foveate.systems.masked import EarlyMask, LateMask, MaskedNetwork
 
 
 class AttentionPath(nn.Module):
@@ -81,17 +79,6 @@ class FullReader(nn.Module):
         return self.head(self.backbone((images - self.mean) / self.std))
 
 
-class LateReader(nn.Module):
-    """A ViT whose features are masked at the end: ``(images, token_mask) -> logits``."""
-
-    def __init__(self, network: MaskedNetwork):
-        super().__init__()
-        self.backbone, self.head = network.backbone, network.head
-
-    def forward(self, images: Tensor, token_mask: Tensor) -> Tensor:
-        return self.head(late_mask(self.backbone.maps(images).flatten(2).transpose(1, 2), token_mask))
-
-
 def _looks(system: A2 | Glimpse) -> Graph:
     model = system.attention_
     path = AttentionPath(model.backbone.cpu(), system.layer, system.heads, model.size).eval()
@@ -103,7 +90,7 @@ def _view(model: FrozenModel) -> dict[str, Any]:
 
 
 @exports(lambda system: type(system) is A2)
-def _a2(system: A2) -> Plan:
+def _a2(system: A2) -> GraphPlan:
     size, views = system.embedder_.size, len(system.views_)
     reader = CropReader(system.embedder_.backbone.cpu(), system.head_.to_linear()).eval()
     shapes: dict[str, tuple[int, ...]] = {"crops": (views, 3, size, size), "there": (views,)}
@@ -111,11 +98,11 @@ def _a2(system: A2) -> Plan:
         "kind": "crops", "sizes": list(system._sizes()[:views]), "frame": system._frame(), "zoom": system.zoom_,
         "attention": _view(system.attention_), "reader": _view(system.embedder_),
     }  # fmt: skip
-    return Plan([_looks(system), Graph("reader", reader, shapes, ("logits",), frozenset({"there"}))], steps)
+    return GraphPlan([_looks(system), Graph("reader", reader, shapes, ("logits",), frozenset({"there"}))], steps)
 
 
 @exports(lambda system: type(system) is Glimpse)
-def _glimpse(system: Glimpse) -> Plan:
+def _glimpse(system: Glimpse) -> GraphPlan:
     size = system.embedder_.size
     masked = MaskedViT(system.embedder_.backbone.cpu(), system.head_.to_linear())
     grid = masked.grid(torch.empty(1, 3, size, size))
@@ -126,24 +113,11 @@ def _glimpse(system: Glimpse) -> Plan:
         "share": system._shares()[system.views_[0]],
         "attention": _view(system.attention_), "reader": _view(system.embedder_),
     }  # fmt: skip
-    return Plan([_looks(system), reader], steps)
+    return GraphPlan([_looks(system), reader], steps)
 
 
 @exports(lambda system: type(system) is FullImage)
-def _full(system: FullImage) -> Plan:
+def _full(system: FullImage) -> GraphPlan:
     model = system.embedder_
     module = FullReader(model, system.head_.to_linear()).cpu().eval()
-    return Plan([Graph("model", module, {"images": (3, model.size, model.size)}, ("logits",))])
-
-
-@exports(lambda system: isinstance(system, (EarlyMask, LateMask)))
-def _masked(system: EarlyMask | LateMask) -> Plan:
-    """The masks come from outside, so the graph takes them; saliency is not part of it."""
-    network: MaskedNetwork = system.network_.cpu().eval()
-    masked = MaskedViT(network.backbone, network.head)
-    height, width = system.preprocess_.size
-    grid = masked.grid(torch.empty(1, 3, height, width))
-    module = MaskedPath(masked) if network.place == "early" else LateReader(network)
-    shapes: dict[str, tuple[int, ...]] = {"images": (3, height, width), "token_mask": (grid[0] * grid[1],)}
-    graph = Graph("model", module.eval(), shapes, ("logits",), frozenset({"token_mask"}))
-    return Plan([graph], {"kind": "masks", "grid": list(grid)})
+    return GraphPlan([Graph("model", module, {"images": (3, model.size, model.size)}, ("logits",))])

@@ -5,11 +5,11 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from foveate.assemble.system import System
+from foveate.assess import evaluate
 from foveate.data.dataset import GroupedDataset
 from foveate.measure import GroupReport
 from foveate.measure.groups import SMALL_GROUP, SmallGroupWarning
-from foveate.systems import evaluate
-from foveate.systems.system import System
 
 
 def model_card(

@@ -13,12 +13,12 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from foveate.assemble.system import Images
 from foveate.data.preprocess import Preprocess, as_images
 from foveate.errors import DataError, MissingExtra, ModelError
 from foveate.restrict import early_mask, extract_crops, greedy_crops
 from foveate.systems.frozen_model import resized
 from foveate.systems.glimpse import attended_tokens
-from foveate.systems.system import Images
 
 SIDECAR = "foveate-export.json"
 SUFFIX = {"onnx": ".onnx", "torch-export": ".pt2"}

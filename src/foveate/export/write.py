@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from foveate.assemble.system import Images, System
 from foveate.data.preprocess import as_images
 from foveate.errors import FoveateError, MissingExtra, ModelError, StorageError
 from foveate.export.card import intervention_of, model_card
 from foveate.export.graphs import Graph, plan_of
 from foveate.export.runner import SIDECAR, SUFFIX, Runner
 from foveate.files import atomic_folder, write_json
-from foveate.systems.system import Images, System
 
 FORMATS = tuple(SUFFIX)
 EXPORT_FORMAT = 1

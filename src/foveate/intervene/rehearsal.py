@@ -7,13 +7,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from foveate.assemble.parted import Parted
+from foveate.assemble.parts_network import Intervention
+from foveate.assemble.system import decided
 from foveate.data.dataset import GroupedDataset
 from foveate.data.loading import Loader, OnBad
+from foveate.engine import default_device
 from foveate.restrict.removal import Measure
-from foveate.systems.network import default_device
-from foveate.systems.part_system import PartSystem
-from foveate.systems.parts_network import Intervention
-from foveate.systems.system import decided
 
 REMEMBERED = 4096
 """Stage-2 results kept for one dataset before the oldest are forgotten (or two for each image, if that is more)."""
@@ -45,7 +45,7 @@ class Rehearsal:
 
     def __init__(
         self,
-        system: PartSystem,
+        system: Parted,
         dataset: GroupedDataset,
         *,
         measure: Measure | None = None,
@@ -101,7 +101,7 @@ class Rehearsal:
 
 
 @torch.no_grad()
-def first_stage(system: PartSystem, inputs: Tensor, measure: Measure | None = None) -> tuple[Tensor, Tensor]:
+def first_stage(system: Parted, inputs: Tensor, measure: Measure | None = None) -> tuple[Tensor, Tensor]:
     """Part maps and the scores that token thresholds read, ``[B, K + 1, h, w]`` each, before any intervention."""
     device = default_device(system.training.accelerator)
     network = system.network_.to(device).eval()
@@ -110,7 +110,7 @@ def first_stage(system: PartSystem, inputs: Tensor, measure: Measure | None = No
 
 
 @torch.no_grad()
-def second_stage(system: PartSystem, inputs: Tensor, maps: Tensor) -> Tensor:
+def second_stage(system: Parted, inputs: Tensor, maps: Tensor) -> Tensor:
     """Logits ``[B, C]`` that follow from normalised images and (changed) part maps."""
     device = default_device(system.training.accelerator)
     network = system.network_.to(device).eval()

@@ -10,15 +10,14 @@ from typing import Any, Literal
 
 import torch
 
+from foveate.assemble.parted import Parted
+from foveate.assemble.system import System, aligned
+from foveate.assess import evaluate, report_of
 from foveate.data.dataset import GroupedDataset
 from foveate.errors import ModelError, UnreadableImage
 from foveate.intervene.leave_one_out import LeaveOneOut, leave_one_out
 from foveate.intervene.rehearsal import Rehearsal
 from foveate.measure import USES_GROUPS, ForegroundIoU, GroupReport, SmallGroupWarning
-from foveate.systems import evaluate
-from foveate.systems.evaluate import report_of
-from foveate.systems.part_system import PartSystem
-from foveate.systems.system import System, aligned
 
 How = Literal["leave-one-out", "greedy"]
 
@@ -98,7 +97,7 @@ def search_parts(
 
 def _reports(system: System, val: GroupedDataset, options: dict[str, Any]) -> Callable[[set[int]], GroupReport]:
     """Gives the report on ``val`` with a set of parts removed."""
-    if not isinstance(system, PartSystem):
+    if not isinstance(system, Parted):
         return lambda gone: evaluate(system.with_parts_removed(gone), val, **options)  # type: ignore[attr-defined]
     limits = system.token_thresholds_
     val = aligned(system, val)

@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from foveate.assemble.system import Images, System
 from foveate.data.dataset import GroupedDataset
 from foveate.data.preprocess import Preprocess, as_images
 from foveate.errors import DataError, ModelError, UnreadableImage
-from foveate.systems.system import Images, System
 
 REPLACEMENTS = ("noise", "another image", "black", "white", "checkerboard")
 CHUNK = 32

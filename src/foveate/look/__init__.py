@@ -33,7 +33,6 @@ from foveate.look.everywhere import Centre, Everywhere, Truth
 from foveate.look.gaze import Gaze
 from foveate.look.gradcam import gradcam
 from foveate.look.occlusion import occlusion
-from foveate.look.part_losses import PartLossWeights, part_losses, weighted_sum
 from foveate.look.parts import PartDiscovery, PartOutput
 from foveate.look.saliency import background_seed, background_similarity, found_saliency, u2netp
 from foveate.look.topk import perturbed_topk
@@ -53,9 +52,9 @@ class Look(Protocol):
 __all__ = [
     "AdaptedAttention", "Centre", "ClsAttention", "Everywhere", "Look", "PatchClusters", "Truth", "attended",
     "scaled_grids",
-    "AffineWarp", "AttentionAdapter", "Gaze", "PartDiscovery", "PartLossWeights", "PartOutput",
+    "AffineWarp", "AttentionAdapter", "Gaze", "PartDiscovery", "PartOutput",
     "aggregate_heads", "background_seed", "background_similarity", "bilevel_loss", "candidate_grid",
     "candidate_scores", "cls_attention", "found_saliency", "gradcam", "minmax", "mix_embeddings", "occlusion",
-    "part_losses", "perturbed_topk", "u2netp", "unrolled_logistic", "weighted_sum",
+    "perturbed_topk", "u2netp", "unrolled_logistic",
     "AdapterSettings", "choose_crops", "cluster_patches", "train_adapter",
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 Reference: Aniraj et al. 2024, "PDiscoFormer: Relaxing Part Discovery Constraints with Vision Transformers",
 and its use as stage 1 in "Two-stage Vision Transformers and Hard Masking offer Robust Object Representations"
-(arXiv 2506.08915). The losses are in :mod:`foveate.look.part_losses`.
+(arXiv 2506.08915). The losses are in :mod:`foveate.decide.part_losses`.
 """
 
 from __future__ import annotations

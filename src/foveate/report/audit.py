@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from foveate.assemble.system import decided
 from foveate.data.dataset import GroupedDataset
 from foveate.engine.progress import Progress
 from foveate.errors import DataError, suggest
@@ -27,7 +28,6 @@ from foveate.report.examples import illustrate, worst_examples
 from foveate.report.findings import percent, verdict
 from foveate.report.gazing import GAZE_IMAGES, object_share
 from foveate.report.joining import join
-from foveate.systems.system import decided
 
 
 @dataclass(frozen=True)

@@ -1,37 +1,46 @@
-"""Named systems: one file each, composed of LOOK, RESTRICT, EXTRACT, POOL and DECIDE."""
+"""Named systems: one file each. Their names stand in :data:`foveate.registries.SYSTEMS`; a file is read when asked for.
 
-from foveate.systems.a2 import A2
-from foveate.systems.a2_adapter import A2Adapter
-from foveate.systems.a2_zero_shot import A2ZeroShot, ZeroShot
-from foveate.systems.attentive_probes import AIMProbe, EPProbe
-from foveate.systems.cnc import CnC
-from foveate.systems.crops_reference import S2, CentreCrop, FullImage, RandomCrops
-from foveate.systems.cvar_dro import CVaRDRO
-from foveate.systems.dar import DAR
-from foveate.systems.dfr import DFR
-from foveate.systems.entanglement import Entanglement, entanglement
-from foveate.systems.erm import ERM
-from foveate.systems.evaluate import evaluate
-from foveate.systems.glimpse import Glimpse
-from foveate.systems.group_dro import GroupDRO
-from foveate.systems.ifam import IFAM
-from foveate.systems.jtt import JTT
-from foveate.systems.masked import EarlyMask, LateMask
-from foveate.systems.network import Network
-from foveate.systems.part_quality import PartQuality, part_quality
-from foveate.systems.pdiscoformer import PDiscoFormer
-from foveate.systems.reweight import Reweight
-from foveate.systems.spectral import SpectralDecoupling
-from foveate.systems.subsample import Subsample
-from foveate.systems.system import Needs, System, get_system, list_systems, load
-from foveate.systems.ttr import TTR
-from foveate.systems.wrapped import Wrapped, wrap
+>>> import foveate as fv
+>>> fv.systems.get_system("erm") is fv.systems.ERM is fv.ERM
+True
+"""
 
-__all__ = [
-    "DAR", "DFR", "ERM", "JTT", "CVaRDRO", "CnC", "Entanglement", "GroupDRO", "Needs", "Network", "Reweight",
-    "SpectralDecoupling", "Subsample", "System", "entanglement", "evaluate", "get_system", "list_systems", "load",
-    "Wrapped", "wrap", "IFAM", "PDiscoFormer", "PartQuality", "part_quality", "EarlyMask", "LateMask",
-    "AIMProbe", "EPProbe",
-    "A2", "CentreCrop", "FullImage", "Glimpse", "RandomCrops", "S2",
-    "A2Adapter", "A2ZeroShot", "TTR", "ZeroShot",
-]  # fmt: skip
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from foveate.registries import SYSTEMS
+
+if TYPE_CHECKING:
+    from foveate.assemble.system import System
+
+_BESIDE = {
+    "Needs": "assemble.needs", "Network": "assemble.network", "System": "assemble.system", "load": "assemble.saving",
+    "Wrapped": "assemble.wrapped", "wrap": "assemble.wrapped",
+    "Entanglement": "assess", "PartQuality": "assess", "entanglement": "assess", "evaluate": "assess",
+    "part_quality": "assess",
+}  # fmt: skip
+"""What belongs to systems and has its home in another folder."""
+
+
+def get_system(name: str) -> type[System]:
+    """The system class called ``name`` (case does not matter)."""
+    return SYSTEMS.get(name)
+
+
+def list_systems() -> list[str]:
+    """Names of all systems."""
+    return SYSTEMS.names()
+
+
+def __getattr__(name: str) -> Any:
+    if name in _BESIDE:
+        return getattr(importlib.import_module(f"foveate.{_BESIDE[name]}"), name)
+    if name in SYSTEMS.names():  # the case matters here: systems.erm is a file, systems.ERM what is in it
+        return SYSTEMS.get(name)
+    raise AttributeError(f"module 'foveate.systems' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_BESIDE, *SYSTEMS.names()])

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import field
 from typing import Any, ClassVar
 
 import numpy as np
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
+from foveate.assemble.needs import Needs
+from foveate.assemble.system import Callbacks
+from foveate.assemble.trained import Trained, first_model
 from foveate.data.dataset import GroupedDataset
 from foveate.data.loading import Batch
 from foveate.decide import cnc_batches, cnc_two_sided_loss
 from foveate.engine import Fixed, Objective, Plan, derived_seed
 from foveate.errors import FoveateError
-from foveate.systems.erm import ERM
-from foveate.systems.jtt import first_model
-from foveate.systems.system import Needs
+from foveate.parameters import configured
 
 log = logging.getLogger("foveate")
 
 
-class CnC(ERM):
+@configured
+class CnC(Trained):
     """Correct-n-Contrast: a first model's predictions stand for the unknown attribute.
 
     Every step contrasts anchors (right in the first model) with positives (same class, wrong) and negatives
@@ -32,14 +35,13 @@ class CnC(ERM):
     warning says so. Runs on one device.
 
     Args:
-        backbone: as in :class:`~foveate.systems.erm.ERM`.
         first_epochs: how long the first model trains.
         first_weight_decay: its weight decay; None takes the same as the second's.
         samples: anchors, positives and negatives of a step.
         anchor_share: share of the anchors used in an epoch.
         temperature: of the contrast.
         contrast: weight of the contrastive loss; cross-entropy gets the rest.
-        options: all other arguments of :class:`~foveate.systems.erm.ERM`.
+        backbone …: and all other arguments of :class:`~foveate.systems.erm.ERM`.
 
     Reference: Zhang et al. 2022, "Correct-n-Contrast", section 4.
 
@@ -51,33 +53,22 @@ class CnC(ERM):
     """
 
     needs: ClassVar[Needs] = Needs(train="labels")
-    first_predictions_: NDArray[np.int64]
+    first_epochs: int = 1
+    first_weight_decay: float | None = None
+    samples: int = 16
+    anchor_share: float = 1.0
+    temperature: float = 0.1
+    contrast: float = 0.75
+    first_predictions_: NDArray[np.int64] = field(init=False)
 
-    def __init__(
-        self,
-        backbone: str = "resnet18",
-        *,
-        first_epochs: int = 1,
-        first_weight_decay: float | None = None,
-        samples: int = 16,
-        anchor_share: float = 1.0,
-        temperature: float = 0.1,
-        contrast: float = 0.75,
-        **options: Any,
-    ):
-        super().__init__(backbone, **options)
-        if not 0 <= contrast <= 1:
-            raise FoveateError(f"contrast={contrast} must lie in [0, 1]; cross-entropy gets the rest.")
+    def check(self) -> None:
+        super().check()
+        if not 0 <= self.contrast <= 1:
+            raise FoveateError(f"contrast={self.contrast} must lie in [0, 1]; cross-entropy gets the rest.")
         if self.training.devices not in (1, "1"):
             raise FoveateError("CnC builds its batches by role and runs on one device; set devices=1.")
-        self.first_epochs = first_epochs
-        self.first_weight_decay = first_weight_decay
-        self.samples = samples
-        self.anchor_share = anchor_share
-        self.temperature = temperature
-        self.contrast = contrast
 
-    def _first(self, train: GroupedDataset) -> None:
+    def _first(self, train: GroupedDataset, callbacks: Callbacks) -> None:
         first = first_model(self, self.first_epochs, self.first_weight_decay).fit(train)
         self.first_predictions_ = first.predict(train, on_bad=self.on_bad)
         for note in self._epoch(train, 0)[1]:
@@ -105,11 +96,11 @@ class CnC(ERM):
     def _objective(self, train: GroupedDataset) -> Objective:
         samples, temperature, contrast = self.samples, self.temperature, self.contrast
 
-        def contrasted(model: nn.Module, batch: Batch) -> Tensor:
-            z = model.embed(batch.inputs)  # type: ignore[operator]
+        def contrasted(model: Any, batch: Batch) -> Tensor:
+            z = model.embed(batch.inputs)
             sizes = [len(z) - 3 * samples, samples, samples, samples]
             anchors, positives, negatives, easy = z.split(sizes)
             pulled = cnc_two_sided_loss(anchors, positives, negatives, easy, temperature)
-            return contrast * pulled + (1 - contrast) * F.cross_entropy(model.head(z), batch.labels)  # type: ignore[operator]
+            return contrast * pulled + (1 - contrast) * F.cross_entropy(model.head(z), batch.labels)
 
         return contrasted

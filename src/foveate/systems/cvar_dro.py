@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from foveate.assemble.needs import Needs
+from foveate.assemble.trained import Trained
 from foveate.data.dataset import GroupedDataset
 from foveate.data.loading import Batch
 from foveate.decide import cvar
 from foveate.engine import Objective
 from foveate.errors import FoveateError
-from foveate.systems.erm import ERM
-from foveate.systems.system import Needs
+from foveate.parameters import configured
 
 
-class CVaRDRO(ERM):
+@configured
+class CVaRDRO(Trained):
     """Trains on the worst ``alpha`` share of every batch.
 
     Args:
-        backbone: as in :class:`~foveate.systems.erm.ERM`.
         alpha: share of the batch that counts, in (0, 1]; ``alpha * batch_size`` must reach 1.
-        options: all other arguments of :class:`~foveate.systems.erm.ERM`.
+        backbone …: and all other arguments of :class:`~foveate.systems.erm.ERM`.
 
     Reference: Levy et al. 2020, "Large-scale methods for distributionally robust optimization".
 
@@ -34,15 +35,15 @@ class CVaRDRO(ERM):
     """
 
     needs: ClassVar[Needs] = Needs(train="labels")
+    alpha: float = 0.2
 
-    def __init__(self, backbone: str = "resnet18", *, alpha: float = 0.2, **options: Any):
-        super().__init__(backbone, **options)
-        if not 0 < alpha <= 1 or alpha * self.training.batch_size < 1:
+    def check(self) -> None:
+        super().check()
+        if not 0 < self.alpha <= 1 or self.alpha * self.training.batch_size < 1:
             raise FoveateError(
-                f"alpha={alpha} with batch_size={self.training.batch_size} leaves less than one image; "
+                f"alpha={self.alpha} with batch_size={self.training.batch_size} leaves less than one image; "
                 "choose alpha in (0, 1] so that alpha * batch_size is at least 1."
             )
-        self.alpha = alpha
 
     def _objective(self, train: GroupedDataset) -> Objective:
         alpha = self.alpha

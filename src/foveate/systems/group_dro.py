@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from foveate.assemble.needs import Needs
+from foveate.assemble.trained import Trained
 from foveate.data.dataset import GroupedDataset
 from foveate.data.loading import Batch
 from foveate.decide import GroupDROLoss, automatic_adjustment, group_means, sampling_weights
 from foveate.engine import Drawn, Objective, Plan, predict_feed
 from foveate.errors import DataError, FoveateError
-from foveate.systems.erm import ERM
-from foveate.systems.network import Network
-from foveate.systems.system import Needs
+from foveate.parameters import configured
 
 log = logging.getLogger("foveate")
 
@@ -34,17 +34,19 @@ class _Robust(nn.Module):
         return self.loss(F.cross_entropy(model(batch.inputs), batch.labels, reduction="none"), batch.groups)
 
 
-class GroupDRO(ERM):
+@configured
+class GroupDRO(Trained):
     """Distributionally robust training over groups, with group-balanced batches.
 
     A group that has no training image starts, and stays, at weight zero; its name is logged.
 
     Args:
-        backbone: as in :class:`~foveate.systems.erm.ERM`.
         step_size: how fast weight moves to groups that do badly (eta).
         adjustment: generalisation adjustment C; ``"auto"`` sets it after every epoch from the gap between
             validation and training loss of each group (needs ``val`` with attributes).
-        options: all other arguments of :class:`~foveate.systems.erm.ERM`.
+        absent: what groups that no image of a batch is of do with their weight: ``"keep"`` it, or count with loss 0
+            as in the ``"reference"`` code (:class:`~foveate.decide.GroupDROLoss`).
+        backbone …: and all other arguments of :class:`~foveate.systems.erm.ERM`.
 
     Reference: Sagawa et al. 2020, "Distributionally robust neural networks for group shifts", algorithm 1.
 
@@ -55,20 +57,16 @@ class GroupDRO(ERM):
     """
 
     needs: ClassVar[Needs] = Needs(train="labels, groups")
+    step_size: float = 0.01
+    adjustment: float | str = 0.0
+    absent: Literal["keep", "reference"] = "keep"
 
-    def __init__(
-        self,
-        backbone: str = "resnet18",
-        *,
-        step_size: float = 0.01,
-        adjustment: float | str = 0.0,
-        **options: Any,
-    ):
-        super().__init__(backbone, **options)
-        if isinstance(adjustment, str) and adjustment != "auto":
-            raise FoveateError(f"adjustment is a number or 'auto'; found '{adjustment}'.")
-        self.step_size = step_size
-        self.adjustment = adjustment
+    def check(self) -> None:
+        super().check()
+        if isinstance(self.adjustment, str) and self.adjustment != "auto":
+            raise FoveateError(f"adjustment is a number or 'auto'; found '{self.adjustment}'.")
+        if self.absent not in ("keep", "reference"):
+            raise FoveateError(f"absent is 'keep' or 'reference'; found '{self.absent}'.")
 
     def _plan(self, train: GroupedDataset) -> Plan:
         return Drawn(sampling_weights(train.require_groups("GroupDRO")), seed=self.training.seed)
@@ -82,10 +80,11 @@ class GroupDRO(ERM):
                 len(missing), train.num_groups, ", ".join(missing[:5]),
             )  # fmt: skip
         fixed = 0.0 if self.adjustment == "auto" else float(self.adjustment)
-        return _Robust(GroupDROLoss(train.num_groups, self.step_size, fixed, counts=train.group_counts.tolist()))
+        counts = train.group_counts.tolist()
+        return _Robust(GroupDROLoss(train.num_groups, self.step_size, fixed, counts=counts, absent=self.absent))
 
     def _after_epoch(
-        self, network: Network, objective: Objective, train: GroupedDataset, val: GroupedDataset | None
+        self, network: nn.Module, objective: Objective, train: GroupedDataset, val: GroupedDataset | None
     ) -> Callable[[int, nn.Module], None] | None:
         if self.adjustment != "auto":
             return None

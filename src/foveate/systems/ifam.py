@@ -5,16 +5,19 @@ from __future__ import annotations
 import copy
 from typing import Any, ClassVar
 
+from foveate.assemble.needs import Needs
+from foveate.assemble.parted import Parted
+from foveate.assemble.parts_network import MASKS, Mask, PartsNetwork
+from foveate.assemble.trained import Trained
 from foveate.data.dataset import GroupedDataset
+from foveate.engine import TrainSettings
 from foveate.errors import ModelError
 from foveate.extract import Backbone
-from foveate.systems.erm import ERM
-from foveate.systems.part_system import PartSystem
-from foveate.systems.parts_network import MASKS, Mask, PartsNetwork
-from foveate.systems.system import Needs
+from foveate.parameters import configured
 
 
-class IFAM(PartSystem):
+@configured
+class IFAM(Parted):
     """Discover parts with one ViT, predict with a second one that may attend to nothing else.
 
     Stage 1 sorts the patches of the first ViT into K parts and background, from class labels alone (PDiscoFormer).
@@ -24,7 +27,7 @@ class IFAM(PartSystem):
     Transformers and Hard Masking" (arXiv 2506.08915).
 
     Args:
-        backbone: the ViT of stage 1, see :class:`~foveate.systems.part_system.PartSystem`.
+        backbone: the ViT of stage 1, see :class:`~foveate.assemble.parted.Parted`.
         predictor: the ViT of stage 2; None takes the same architecture and start as stage 1, in a copy. It may be
             larger: a small selector and a large pruned predictor cost less than two dense large ViTs.
         predictor_args: further timm arguments for ``predictor``.
@@ -33,7 +36,7 @@ class IFAM(PartSystem):
         second_stage: without it this is PDiscoFormer (an ablation).
         freeze_predictor: train only stage 2's head (an ablation).
         prune: compute only the selected patches when predicting; the result is that of the masked pass.
-        options: everything of :class:`~foveate.systems.part_system.PartSystem`: ``parts``, ``shaping``,
+        parts …: and all other arguments of :class:`~foveate.assemble.parted.Parted`: ``shaping``,
             ``stage1_classify``, ``part_dropout``, ``released`` …
 
     >>> import foveate as fv
@@ -46,28 +49,17 @@ class IFAM(PartSystem):
     """
 
     needs: ClassVar[Needs] = Needs(train="labels")
+    predictor: str | None = None
+    predictor_args: dict[str, Any] | None = None
+    mask: Mask = "straight-through"
+    second_stage: bool = True
+    freeze_predictor: bool = False
+    prune: bool = True
 
-    def __init__(
-        self,
-        backbone: str = "micro_vit",
-        *,
-        predictor: str | None = None,
-        predictor_args: dict[str, Any] | None = None,
-        mask: Mask = "straight-through",
-        second_stage: bool = True,
-        freeze_predictor: bool = False,
-        prune: bool = True,
-        **options: Any,
-    ):
-        super().__init__(backbone, **options)
-        self.predictor = predictor
-        self.predictor_args = predictor_args
-        self.mask = mask
-        self.second_stage = second_stage
-        self.freeze_predictor = freeze_predictor
-        self.prune = prune
-        if mask not in MASKS:
-            raise ModelError(f"unknown mask '{mask}'; use one of {', '.join(MASKS)}.")
+    def check(self) -> None:
+        super().check()
+        if self.mask not in MASKS:
+            raise ModelError(f"unknown mask '{self.mask}'; use one of {', '.join(MASKS)}.")
 
     def _parts_network(self, selector: Backbone, train: GroupedDataset) -> PartsNetwork:
         predictor, renormalise = None, None
@@ -84,9 +76,9 @@ class IFAM(PartSystem):
     def _other_predictor(self, train: GroupedDataset) -> tuple[Backbone, tuple[list[float], list[float]]]:
         """A predictor of its own kind at the same image size, and how to turn the selector's inputs into its own."""
         assert self.predictor is not None
-        plain = ERM(
+        plain = Trained(
             self.predictor, image_size=self.preprocess_.size, pretrained=self.pretrained,
-            model_args=self.predictor_args, seed=self.training.seed,
+            model_args=self.predictor_args, training=TrainSettings(seed=self.training.seed),
         )  # fmt: skip
         backbone = plain._new_backbone(train)
         mine, its = self.preprocess_, plain.preprocess_

@@ -3,36 +3,39 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, ClassVar, Literal
+from dataclasses import field
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.assemble.needs import Needs
+from foveate.assemble.system import Callbacks
+from foveate.assemble.trained import Trained, first_model
 from foveate.data.dataset import GroupedDataset
 from foveate.decide import error_set, upsample_errors
-from foveate.engine import Drawn, Plan, Shuffled, TrainSettings
+from foveate.engine import Drawn, Plan, Shuffled
 from foveate.errors import FoveateError
-from foveate.systems.erm import ERM
-from foveate.systems.system import Needs
+from foveate.parameters import configured
 
 log = logging.getLogger("foveate")
 
 
-class JTT(ERM):
+@configured
+class JTT(Trained):
     """Just Train Twice.
 
     When the first model makes no error there is nothing to upweight: the second model then equals ERM, and
     a warning says so (train the first one for fewer epochs, or with more weight decay).
 
     Args:
-        backbone: as in :class:`~foveate.systems.erm.ERM`.
         first_epochs: how long the first model trains (T).
         upweight: extra copies of each error in the second training (lambda).
         by: ``"copies"`` repeats the errors, so an epoch grows with them; ``"sampler"`` draws an epoch of the usual
             length in which they are as much more likely.
         first_weight_decay: weight decay of the first model; strong decay is what makes its errors telling.
             None takes the same as the second.
-        options: all other arguments of :class:`~foveate.systems.erm.ERM`.
+        backbone …: and all other arguments of :class:`~foveate.systems.erm.ERM`.
 
     Attributes:
         errors_: positions of the first model's errors in the training set.
@@ -48,27 +51,18 @@ class JTT(ERM):
     """
 
     needs: ClassVar[Needs] = Needs(train="labels")
-    errors_: NDArray[np.int64]
+    first_epochs: int = 1
+    upweight: int = 20
+    by: Literal["copies", "sampler"] = "copies"
+    first_weight_decay: float | None = None
+    errors_: NDArray[np.int64] = field(init=False)
 
-    def __init__(
-        self,
-        backbone: str = "resnet18",
-        *,
-        first_epochs: int = 1,
-        upweight: int = 20,
-        by: Literal["copies", "sampler"] = "copies",
-        first_weight_decay: float | None = None,
-        **options: Any,
-    ):
-        super().__init__(backbone, **options)
-        if by not in ("copies", "sampler"):
-            raise FoveateError(f"by is 'copies' or 'sampler'; found '{by}'.")
-        self.first_epochs = first_epochs
-        self.upweight = upweight
-        self.by = by
-        self.first_weight_decay = first_weight_decay
+    def check(self) -> None:
+        super().check()
+        if self.by not in ("copies", "sampler"):
+            raise FoveateError(f"by is 'copies' or 'sampler'; found '{self.by}'.")
 
-    def _first(self, train: GroupedDataset) -> None:
+    def _first(self, train: GroupedDataset, callbacks: Callbacks) -> None:
         first = first_model(self, self.first_epochs, self.first_weight_decay).fit(train)
         guesses = first.predict(train, on_bad=self.on_bad)
         # an unreadable image has no prediction: it is no error, and must not be counted as many
@@ -81,12 +75,3 @@ class JTT(ERM):
         if self.by == "sampler":
             return Drawn(np.bincount(positions, minlength=len(train)), seed=self.training.seed)
         return Shuffled(positions, self.training.seed)
-
-
-def first_model(system: ERM, epochs: int, weight_decay: float | None) -> ERM:
-    """A plain ERM with the settings of ``system``, but trained for ``epochs`` with ``weight_decay``."""
-    taken = {*ERM.setting_names(), *TrainSettings.model_fields}
-    shared = {k: v for k, v in system.get_params().items() if k in taken}
-    decay = {} if weight_decay is None else {"weight_decay": weight_decay}
-    # a checkpoint file belongs to the second stage; the first is short and runs again
-    return ERM(**{**shared, "epochs": epochs, "checkpoint": None, **decay})

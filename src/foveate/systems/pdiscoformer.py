@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from foveate.systems.part_system import PartSystem
-from foveate.systems.system import Needs
+from foveate.assemble.needs import Needs
+from foveate.assemble.parted import Parted
+from foveate.parameters import configured
 
 
-class PDiscoFormer(PartSystem):
+@configured
+class PDiscoFormer(Parted):
     """Classify by the vectors of discovered parts (Aniraj et al. 2024, "PDiscoFormer", arXiv 2407.04538).
 
     The patches of a ViT are sorted into K parts and background; the mean over each part's soft map is its vector,
     and every foreground part votes for a class. The mask is *late*: each patch has read the whole image before it is
     masked, so the background can still decide. :class:`~foveate.systems.IFAM` closes that door.
 
-    Args: see :class:`~foveate.systems.part_system.PartSystem`.
+    Args: see :class:`~foveate.assemble.parted.Parted`.
 
     >>> import foveate as fv
     >>> data = fv.data.critters(train=40, val=16, test=16, target=16, size=32)

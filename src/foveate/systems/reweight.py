@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from foveate.assemble.needs import Needs
+from foveate.assemble.trained import Trained
 from foveate.data.dataset import GroupedDataset
 from foveate.data.loading import Batch
 from foveate.decide import reweight, sampling_weights
 from foveate.engine import Drawn, Objective, Plan
 from foveate.errors import FoveateError
-from foveate.systems.erm import ERM
-from foveate.systems.system import Needs
+from foveate.parameters import configured
 
 
-class Reweight(ERM):
+@configured
+class Reweight(Trained):
     """ERM in which every group (or class) counts the same.
 
     Args:
-        backbone: as in :class:`~foveate.systems.erm.ERM`.
         by: ``"loss"`` weights each image's loss by the inverse size of its group; ``"sampler"`` draws images
             so that all groups are equally likely. Under SGD the two do not give the same model.
         over: balance ``"group"`` or ``"class"``.
-        options: all other arguments of :class:`~foveate.systems.erm.ERM`.
+        backbone …: and all other arguments of :class:`~foveate.systems.erm.ERM`.
 
     Reference: Idrissi et al. 2022, "Simple data balancing achieves competitive worst-group-accuracy".
 
@@ -37,20 +38,15 @@ class Reweight(ERM):
     """
 
     needs: ClassVar[Needs] = Needs(train="labels, groups")
+    by: Literal["loss", "sampler"] = "loss"
+    over: Literal["group", "class"] = "group"
 
-    def __init__(
-        self,
-        backbone: str = "resnet18",
-        *,
-        by: Literal["loss", "sampler"] = "loss",
-        over: Literal["group", "class"] = "group",
-        **options: Any,
-    ):
-        super().__init__(backbone, **options)
-        if by not in ("loss", "sampler") or over not in ("group", "class"):
-            raise FoveateError(f"by is 'loss' or 'sampler' and over 'group' or 'class'; found '{by}' and '{over}'.")
-        self.by = by
-        self.over = over
+    def check(self) -> None:
+        super().check()
+        if self.by not in ("loss", "sampler") or self.over not in ("group", "class"):
+            raise FoveateError(
+                f"by is 'loss' or 'sampler' and over 'group' or 'class'; found '{self.by}' and '{self.over}'."
+            )
 
     def _strata(self, train: GroupedDataset) -> NDArray[np.int64]:
         return train.labels if self.over == "class" else train.require_groups("Reweight")

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from foveate.assemble.needs import Needs
+from foveate.assemble.trained import Trained
 from foveate.data.dataset import GroupedDataset
 from foveate.data.loading import Batch
 from foveate.decide import spectral_decoupling
 from foveate.engine import Objective
-from foveate.systems.erm import ERM
-from foveate.systems.system import Needs
+from foveate.parameters import configured
 
 
-class SpectralDecoupling(ERM):
+@configured
+class SpectralDecoupling(Trained):
     """ERM with ``penalty`` times the mean squared logits added to the loss.
 
     Args:
-        backbone: as in :class:`~foveate.systems.erm.ERM`.
         penalty: weight of the squared logits, summed over classes.
-        options: all other arguments of :class:`~foveate.systems.erm.ERM`.
+        backbone …: and all other arguments of :class:`~foveate.systems.erm.ERM`.
 
     Reference: Pezeshki et al. 2021, "Gradient starvation: a learning proclivity in neural networks".
 
@@ -32,10 +33,7 @@ class SpectralDecoupling(ERM):
     """
 
     needs: ClassVar[Needs] = Needs(train="labels")
-
-    def __init__(self, backbone: str = "resnet18", *, penalty: float = 0.1, **options: Any):
-        super().__init__(backbone, **options)
-        self.penalty = penalty
+    penalty: float = 0.1
 
     def _objective(self, train: GroupedDataset) -> Objective:
         penalty = self.penalty

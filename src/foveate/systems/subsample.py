@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 from typing import ClassVar
 
+from foveate.assemble.needs import Needs
+from foveate.assemble.trained import Trained
 from foveate.data.dataset import GroupedDataset
 from foveate.decide import subsample
 from foveate.engine import Plan, Shuffled
-from foveate.systems.erm import ERM
-from foveate.systems.system import Needs
+from foveate.parameters import configured
 
 log = logging.getLogger("foveate")
 
 
-class Subsample(ERM):
+@configured
+class Subsample(Trained):
     """ERM on a balanced subset: the same number of images, drawn once, from every non-empty group.
 
     Takes the arguments of :class:`~foveate.systems.erm.ERM`.

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from foveate.assemble.system import System, decided
 from foveate.data.dataset import GroupedDataset
 from foveate.data.preprocess import Preprocess
 from foveate.errors import DataError, UnreadableImage
@@ -22,8 +23,6 @@ from foveate.report.discovery.observing import GIVEN, Observations, observe
 from foveate.report.discovery.probes import Probe, Reader, probe_all
 from foveate.report.discovery.slices import Slice, find_slices
 from foveate.report.discovery.swapping import CUES, Place, sparing
-from foveate.systems import System
-from foveate.systems.system import decided
 
 OBSERVED = 1000
 """Most images whose properties are probed, drawn at random; a probe of more would hardly be surer."""

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from foveate.assemble.system import System
 from foveate.data.dataset import GroupedDataset
 from foveate.engine.progress import Progress
 from foveate.report.discovery.discover import EXPERIMENTED, OBSERVED, PASSES, Discovery, discover, prepare
 from foveate.report.gazing import GAZE_IMAGES
-from foveate.systems import System
 
 PIECE = 128
 """Images between two moves of the bar."""

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from foveate.assemble.graphs import Graph, GraphPlan, MaskedPath
+from foveate.assemble.parts_network import Intervention, PartsNetwork
+from foveate.assemble.system import Callbacks, Images
+from foveate.assemble.trained import Trained
 from foveate.data.dataset import GroupedDataset
 from foveate.data.loading import Batch, Loader
-from foveate.engine import History, Objective
+from foveate.decide.part_losses import PartLossWeights
+from foveate.engine import Objective, TrainSettings, default_device
 from foveate.errors import FoveateError, ModelError, suggest
-from foveate.extract import Backbone, list_backbones
-from foveate.look import Gaze, PartLossWeights
+from foveate.extract import Backbone
+from foveate.look import Gaze
+from foveate.parameters import configured
 from foveate.restrict import TokenThresholds, calibrate_tokens
 from foveate.restrict.removal import MEASURES, Measure, check_parts
-from foveate.systems.erm import ERM
-from foveate.systems.network import Network, default_device
-from foveate.systems.parts_network import Intervention, PartsNetwork
-from foveate.systems.system import Images
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -30,14 +32,15 @@ if TYPE_CHECKING:
 START_IMAGES = 256
 
 
-class PartSystem(ERM):
+@configured
+class Parted(Trained):
     """A system built on part discovery: :class:`~foveate.systems.PDiscoFormer`, :class:`~foveate.systems.IFAM`.
 
     Args:
         backbone: the ViT of stage 1: a timm name (from scratch, or ``pretrained=True``), or the name of a model
             with weights of its own (``"micro-vit"``, ``"vit-s-focus"``).
         parts: number of foreground parts K.
-        loss_weights: how much losses count, by the names of :class:`~foveate.look.PartLossWeights`; those not
+        loss_weights: how much losses count, by the names of :class:`~foveate.decide.PartLossWeights`; those not
             named keep the papers' weight.
         shaping: use the losses that shape part maps; without them only the classes are learned.
         stage1_classify: train the classifier on the part vectors.
@@ -46,7 +49,7 @@ class PartSystem(ERM):
         part_dropout: chance that a part is dropped in training.
         temperature: of the softmax over parts.
         gumbel: Gumbel noise on the part assignments in training.
-        start: where the prototypes start (:func:`~foveate.systems.parts_network.split_tokens`): ``"attention"`` on
+        start: where the prototypes start (:func:`~foveate.look.part_start.split_tokens`): ``"attention"`` on
             the patch tokens that the CLS token looks at, ``"tokens"`` on those least like the image's border,
             ``"random"`` anywhere; by default attention for a model with weights, tokens from scratch.
         prototype_rate, head_rate: learning rates of the prototypes, and of modulation and classifiers, as
@@ -57,61 +60,42 @@ class PartSystem(ERM):
             of its part; ``"distance"``, to the prototype (paper); ``"dot"``, the product with the prototype
             (released code). A prototype that marks a boundary is far from all tokens, and far from it says little.
         released: transposed orthogonality, noise, the dot product and a boolean mask, all at once.
-        options: further settings of :class:`~foveate.systems.ERM` (``pretrained``, ``image_size``, ``select`` …)
-            and of :class:`~foveate.engine.TrainSettings` (``epochs``, ``lr``, ``ema``, ``precision`` …).
+        pretrained …: and all other arguments of :class:`~foveate.assemble.trained.Trained`.
     """
 
-    DEFAULTS: ClassVar[dict[str, Any]] = {
-        "epochs": 20, "lr": 3e-4, "optimizer": "adamw", "weight_decay": 0.05, "normalise_decay": True, "clip": 2.0,
-    }  # fmt: skip
     PAPER: ClassVar[dict[str, Any]] = {
         "lr": 1e-6, "prototype_rate": 1e3, "head_rate": 1e4, "epochs": 90, "batch_size": 128, "reference_batch": 16,
     }  # fmt: skip
-    network_: PartsNetwork  # type: ignore[assignment]
-    dropped_parts_: tuple[int, ...] | None = None
-    token_thresholds_: TokenThresholds | None = None
+    backbone: str = field(default="micro_vit", kw_only=False)
+    parts: int = 4
+    loss_weights: dict[str, float] | None = None
+    shaping: bool = True
+    stage1_classify: bool = True
+    tune: str | None = None
+    part_dropout: float = 0.3
+    temperature: float = 1.0
+    gumbel: bool = True
+    start: str | None = None
+    prototype_rate: float = 10.0
+    head_rate: float = 10.0
+    transposed_orthogonality: bool = False
+    noise_at_eval: bool = False
+    token_measure: Measure = "centre"
+    released: bool = False
+    dropped_parts_: tuple[int, ...] | None = field(default=None, init=False)
+    token_thresholds_: TokenThresholds | None = field(default=None, init=False)
 
-    def __init__(
-        self,
-        backbone: str = "micro_vit",
-        *,
-        parts: int = 4,
-        loss_weights: dict[str, float] | None = None,
-        shaping: bool = True,
-        stage1_classify: bool = True,
-        tune: str | None = None,
-        part_dropout: float = 0.3,
-        temperature: float = 1.0,
-        gumbel: bool = True,
-        start: str | None = None,
-        prototype_rate: float = 10.0,
-        head_rate: float = 10.0,
-        transposed_orthogonality: bool = False,
-        noise_at_eval: bool = False,
-        token_measure: Measure = "centre",
-        released: bool = False,
-        **options: Any,
-    ):
-        super().__init__(backbone, **{**self.DEFAULTS, **options})
-        self.parts = parts
-        self.loss_weights = loss_weights
-        self.shaping = shaping
-        self.stage1_classify = stage1_classify
-        self.tune = tune
-        self.part_dropout = part_dropout
-        self.temperature = temperature
-        self.gumbel = gumbel
-        self.start = start
-        self.prototype_rate = prototype_rate
-        self.head_rate = head_rate
-        self.transposed_orthogonality = transposed_orthogonality
-        self.noise_at_eval = noise_at_eval
-        self.token_measure = token_measure
-        self.released = released
-        if start not in (None, "attention", "tokens", "random") or token_measure not in MEASURES:
+    def usual_training(self) -> TrainSettings:
+        return TrainSettings(
+            epochs=20, lr=3e-4, optimizer="adamw", weight_decay=0.05, normalise_decay=True, clip=2.0
+        )  # fmt: skip
+
+    def check(self) -> None:
+        super().check()
+        if self.start not in (None, "attention", "tokens", "random") or self.token_measure not in MEASURES:
             raise ModelError(
                 f"start is 'attention', 'tokens' or 'random', token_measure one of {', '.join(MEASURES)}; got "
-                f"'{start}', '{token_measure}'."
+                f"'{self.start}', '{self.token_measure}'."
             )
         if self.backbone_scale != 1:
             raise FoveateError("backbone_scale has no place here: set lr, and prototype_rate and head_rate beside it.")
@@ -120,11 +104,16 @@ class PartSystem(ERM):
     # -- fitting --------------------------------------------------------------------------
 
     def fit(
-        self, train: GroupedDataset, target: GroupedDataset | None = None, val: GroupedDataset | None = None
+        self,
+        train: GroupedDataset,
+        target: GroupedDataset | None = None,
+        val: GroupedDataset | None = None,
+        *,
+        callbacks: Callbacks = (),
     ) -> Self:
         """Train on ``train`` (joined with ``target`` when given); ``val`` chooses the epoch."""
         self.dropped_parts_ = self.token_thresholds_ = None
-        super().fit(train, target, val)
+        super().fit(train, target, val, callbacks=callbacks)
         network = self.network_.cpu().eval()
         network.discovery.centre_on(network.selector.maps(x) for x in self._in_order(train))
         return self
@@ -135,28 +124,23 @@ class PartSystem(ERM):
         for batch in loader.in_order(128):
             yield self.preprocess_.normalise(batch.inputs)
 
-    def _new_network(self, train: GroupedDataset) -> Network:
+    def _network(self, train: GroupedDataset) -> PartsNetwork:
         network = self._parts_network(self._new_backbone(train), train)
-        start = self.start or ("tokens" if self._scratch else "attention")
+        start = self.start or ("attention" if self.starts_trained else "tokens")
         if start != "random":
             loader = Loader(train, self.preprocess_, on_bad=self.on_bad, cache_bytes=0)
             order = np.random.default_rng(self.training.seed).permutation(len(train))[:START_IMAGES]
             batches = loader([order[i : i + 64] for i in range(0, len(order), 64)])
             inputs = (self.preprocess_.normalise(b.inputs) for b in batches)
             network.start_prototypes(inputs, self.training.seed, attention=start == "attention")
-        return network  # type: ignore[return-value]
+        return network
 
     def _parts_network(self, selector: Backbone, train: GroupedDataset) -> PartsNetwork:
         return PartsNetwork(selector, train.num_classes, **self._network_options())
 
-    @property
-    def _scratch(self) -> bool:
-        # a name that timm does not know stands for an architecture together with its weights
-        return self.backbone.split(".")[0] in list_backbones() and not (self.pretrained or self.weights)
-
     def _network_options(self) -> dict[str, Any]:
         return {
-            "parts": self.parts, "tune": self.tune or ("all" if self._scratch else "tokens"),
+            "parts": self.parts, "tune": self.tune or ("tokens" if self.starts_trained else "all"),
             "part_dropout": self.part_dropout, "temperature": self.temperature, "gumbel": self.gumbel,
             "noise_at_eval": self.noise_at_eval or self.released, "prototype_rate": self.prototype_rate,
             "head_rate": self.head_rate,
@@ -175,12 +159,13 @@ class PartSystem(ERM):
     def _objective(self, train: GroupedDataset) -> Objective:
         weights, transposed = self._loss_weights(), self.transposed_orthogonality or self.released
 
-        def loss(model: nn.Module, batch: Batch) -> Tensor:
-            return model.loss(batch.inputs, batch.labels, weights, transposed)  # type: ignore[operator]
+        def loss(model: Any, batch: Batch) -> Tensor:
+            return model.loss(batch.inputs, batch.labels, weights, transposed)
 
         return loss
 
-    def _groups(self, network: Any) -> list[dict[str, Any]]:
+    def _groups(self, network: nn.Module) -> list[dict[str, Any]]:
+        assert isinstance(network, PartsNetwork)
         return network.parameter_groups(self.training.weight_decay)
 
     # -- looking and predicting -----------------------------------------------------------
@@ -193,8 +178,7 @@ class PartSystem(ERM):
     @torch.no_grad()
     def _logits(self, inputs: Tensor) -> Tensor:
         device = default_device(self.training.accelerator)
-        self.network_.to(device).eval()
-        return self.network_(inputs.to(device), self.intervention, prune=self._prunes)
+        return self.network_.to(device).eval()(inputs.to(device), self.intervention, prune=self._prunes)
 
     @property
     def _prunes(self) -> bool:
@@ -283,12 +267,41 @@ class PartSystem(ERM):
             "token_thresholds": None if self.token_thresholds_ is None else self.token_thresholds_.to_dict(),
         }
 
+    def _rebuilt(self, network: dict[str, Any]) -> PartsNetwork:
+        return PartsNetwork.from_dict(network)
+
     def _restore(self, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        self.network_ = PartsNetwork.from_dict(config["network"])
         # models saved before parts had centres measured tokens from their prototypes
-        self.network_.load_state_dict({"discovery.centres": tensors["discovery.prototypes"], **tensors})
-        self.network_.eval()
-        self.history_ = History(**config["history"])
+        super()._restore(config, {"discovery.centres": tensors["discovery.prototypes"], **tensors})
         dropped, thresholds = config["dropped_parts"], config["token_thresholds"]
         self.dropped_parts_ = None if dropped is None else check_parts(dropped, self.parts)
         self.token_thresholds_ = None if thresholds is None else TokenThresholds.from_dict(thresholds)
+
+    def graphs(self) -> GraphPlan:
+        """One graph, interventions included: ``images -> (logits, token_mask)``."""
+        self._require_fit()
+        network: PartsNetwork = self.network_.cpu().eval()
+        if network.mask == "soft" and network.stage2 is not None:
+            raise ModelError("a soft mask hides nothing and is an ablation; only hard masks are exported.")
+        path = PartsPath(network, self.intervention).eval()
+        return GraphPlan([Graph("model", path, {"images": (3, *self.preprocess_.size)}, ("logits", "token_mask"))])
+
+
+class PartsPath(nn.Module):
+    """iFAM or PDiscoFormer as one graph, interventions included: ``images -> (logits, token_mask)``.
+
+    Stage 2 is the dense masked path: the same logits as the pruned one up to rounding, and a fixed amount of work.
+    """
+
+    def __init__(self, network: PartsNetwork, change: Intervention):
+        super().__init__()
+        self.network, self.change = network, change
+        self.second = None if network.stage2 is None else MaskedPath(network.stage2)
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        _, output = self.network.parts(images, self.change)
+        mask = self.network.token_mask(output.maps) > 0.5
+        if self.second is None:
+            return output.logits, mask
+        moved = images * self.network._scale + self.network._shift
+        return self.second(moved, mask), mask

@@ -8,10 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from foveate.assemble.capabilities import HasNetwork, TakesMask
+from foveate.assemble.network import Network
+from foveate.assemble.system import System
 from foveate.data.dataset import GroupedDataset
-from foveate.errors import DataError
+from foveate.errors import DataError, ModelError
 from foveate.measure import CAPAccumulator, CEPAccumulator, ShareResult, donor_permutation, swap
-from foveate.systems.network import NetworkSystem
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Entanglement:
 
 
 def entanglement(
-    system: NetworkSystem,
+    system: System,
     dataset: GroupedDataset,
     *,
     core: Tensor | None = None,
@@ -76,12 +78,12 @@ def entanglement(
     True
     """
     system._require_fit()
+    network, view = _network_of(system), system.preprocess_
     if core is None and dataset.masks is None:
         raise DataError(f"{dataset.name} has no masks; give one core mask for all images, or add a mask column.")
     chosen = np.linspace(0, len(dataset) - 1, min(images, len(dataset))).astype(int)
     exact = core is not None
     prepared, masks = _prepared(system, dataset.subset(chosen), core)
-    network, view = system.network_.cpu().eval(), system.preprocess_
     cep = {level: CEPAccumulator(level) for level in ("map", "pixel", "feature", "output")}
     cap, cgp = CAPAccumulator(absolute=True), CAPAccumulator()
     for turn in range(donors):
@@ -107,7 +109,16 @@ def entanglement(
     )  # fmt: skip
 
 
-def _prepared(system: NetworkSystem, dataset: GroupedDataset, core: Tensor | None) -> tuple[Tensor, Tensor]:
+def _network_of(system: System) -> Network:
+    if not isinstance(system, HasNetwork) or isinstance(system, TakesMask) or not isinstance(system.network_, Network):
+        raise ModelError(
+            f"entanglement reads the feature maps of one network that sees the whole image, and "
+            f"{type(system).__name__} has none. Measure an ERM model, or DFR or DAR on one."
+        )
+    return system.network_.cpu().eval()
+
+
+def _prepared(system: System, dataset: GroupedDataset, core: Tensor | None) -> tuple[Tensor, Tensor]:
     view = system.preprocess_
     samples = list(dataset)
     images = torch.stack([view.prepare(s.image) for s in samples])

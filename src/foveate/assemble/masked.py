@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,27 +11,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from foveate.assemble.graphs import Graph, GraphPlan, MaskedPath
+from foveate.assemble.masked_feed import MaskedFeed, with_masks
+from foveate.assemble.needs import Needs
+from foveate.assemble.network import Network
+from foveate.assemble.system import Images
+from foveate.assemble.trained import Trained
 from foveate.data.dataset import GroupedDataset
-from foveate.data.loading import Loader
+from foveate.data.loading import Loader, OnBad
 from foveate.data.preprocess import as_images
-from foveate.engine import History
 from foveate.errors import FoveateError, ModelError
 from foveate.extract import Backbone, BackboneSpec, MaskedViT, create_backbone, freeze
 from foveate.extract.masked_vit import check_maskable
 from foveate.look import Gaze
+from foveate.look.mask_source import MasksMissing, MaskSource, SaliencyMasks, as_bytes, masks_from
+from foveate.parameters import configured
 from foveate.restrict import early_mask, late_mask
-from foveate.systems.erm import ERM, stands_for_weights
-from foveate.systems.mask_source import (
-    MaskedFeed,
-    MasksMissing,
-    MaskSource,
-    SaliencyMasks,
-    as_bytes,
-    masks_from,
-    with_masks,
-)
-from foveate.systems.network import Network
-from foveate.systems.system import Images, Needs
 
 SOURCES = ("truth", "found", "u2netp")
 
@@ -45,7 +41,7 @@ class MaskedNetwork(Network):
             features of a full ViT are masked and averaged, :func:`~foveate.restrict.late_mask`).
     """
 
-    forward_methods = ("embed", "logits")  # type: ignore[assignment]
+    forward_methods = ("embed", "logits")
 
     def __init__(self, backbone: Backbone, classes: int, place: str):
         check_maskable(backbone.net)
@@ -79,51 +75,45 @@ class MaskedNetwork(Network):
         return self._features(x[:, :3], self.token_mask(x[:, 3], x.shape[-2:]))
 
 
-class _Masked(ERM):
+@configured
+class Masked(Trained):
     """What early and late masks share: everything but the place of the mask."""
 
     place: ClassVar[str]
-    network_: MaskedNetwork
-    saliency_: SaliencyMasks | None = None
+    backbone: str = field(default="micro-vit", kw_only=False)
+    masks: str | MaskSource = "truth"
+    frozen: bool = False
+    saliency: str | None = None
+    saliency_: SaliencyMasks | None = field(default=None, init=False)
 
-    def __init__(
-        self,
-        backbone: str = "micro-vit",
-        *,
-        masks: str | MaskSource = "truth",
-        frozen: bool = False,
-        saliency: str | None = None,
-        **options: Any,
-    ):
-        super().__init__(backbone, **options)
-        if not callable(masks) and masks not in (*SOURCES, "given"):
-            raise FoveateError(f"unknown masks '{masks}'; use {', '.join(SOURCES)}, or a function of the images.")
-        self.masks = masks
-        self.frozen = frozen
-        self.saliency = saliency
+    def check(self) -> None:
+        super().check()
+        if not callable(self.masks) and self.masks not in (*SOURCES, "given"):
+            raise FoveateError(f"unknown masks '{self.masks}'; use {', '.join(SOURCES)}, or a function of the images.")
 
-    def get_params(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         # a function cannot be written to a file: a loaded model asks for it again
-        return {**super().get_params(), "masks": "given" if callable(self.masks) else self.masks}
+        return {**super().settings(), "masks": "given" if callable(self.masks) else self.masks}
 
-    def _train_labels(self) -> str:
-        return self.needs.train if self.masks == "truth" else "labels"
+    @property
+    def reads_true_masks(self) -> bool:
+        """Whether a mask must come with every image."""
+        return self.masks == "truth"
+
+    def consumed(self) -> Needs:
+        return self.needs if self.reads_true_masks else Needs(train="labels")
 
     # -- fitting --------------------------------------------------------------------------
 
-    def _new_network(self, train: GroupedDataset) -> Network:
+    def _network(self, train: GroupedDataset) -> MaskedNetwork:
         backbone = self._new_backbone(train)
+        self.saliency_ = None
         if self.masks in ("found", "u2netp"):
             kind, view = str(self.masks), self.preprocess_
-            self.saliency_ = SaliencyMasks.open(kind, self.saliency, backbone, view, self._trained)
+            self.saliency_ = SaliencyMasks.open(kind, self.saliency, backbone, view, self.starts_trained)
         if self.frozen:
             freeze(backbone)
         return MaskedNetwork(backbone, train.num_classes, self.place)
-
-    @property
-    def _trained(self) -> bool:
-        """Whether the backbone starts from trained weights."""
-        return bool(self.pretrained or self.weights or stands_for_weights(self.backbone, self.pretrained))
 
     def _feed(self, dataset: GroupedDataset, augment: bool) -> MaskedFeed:
         loader = Loader(dataset, self.preprocess_, workers=self.workers, on_bad=self.on_bad)
@@ -147,7 +137,7 @@ class _Masked(ERM):
         *,
         batch_size: int = 128,
         workers: int = 0,
-        on_bad: str = "raise",
+        on_bad: OnBad = "raise",
         masks: Sequence[Tensor | NDArray[np.float32]] | Tensor | None = None,
     ) -> NDArray[np.float32]:
         """Logits ``[n, C]``; with ``masks="truth"`` a batch of images needs ``masks`` (one ``[H, W]`` an image)."""
@@ -157,7 +147,7 @@ class _Masked(ERM):
             parts = [self._logits(inputs[i : i + batch_size]) for i in range(0, len(inputs), batch_size)]
             return torch.cat(parts).float().cpu().numpy()
         logits = np.full((len(data), len(self.class_names_)), np.nan, dtype=np.float32)
-        loader = Loader(data, self.preprocess_, workers=workers, on_bad=on_bad, cache_bytes=0)  # type: ignore[arg-type]
+        loader = Loader(data, self.preprocess_, workers=workers, on_bad=on_bad, cache_bytes=0)
         for batch in MaskedFeed(loader, self._source(), cache_bytes=0).evaluate(batch_size):
             logits[batch.indices.numpy()] = self._logits(batch.inputs).float().cpu().numpy()
         return logits
@@ -213,65 +203,35 @@ class _Masked(ERM):
         saliency = {} if self.saliency_ is None else self.saliency_.tensors()
         return {**super()._tensors(), **{f"saliency.{k}": v for k, v in saliency.items()}}
 
+    def _rebuilt(self, network: dict[str, Any]) -> MaskedNetwork:
+        return MaskedNetwork.from_dict(network)
+
     def _restore(self, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         own = {k: v for k, v in tensors.items() if not k.startswith("saliency.")}
-        self.network_ = MaskedNetwork.from_dict(config["network"])
-        self.network_.load_state_dict(own)
-        self.network_.eval()
-        self.history_ = History(**config["history"])
+        super()._restore(config, own)
         if config["saliency"] is not None:
             theirs = {k.removeprefix("saliency."): v for k, v in tensors.items() if k not in own}
             self.saliency_ = SaliencyMasks.from_dict(config["saliency"], theirs)
 
-
-class EarlyMask(_Masked):
-    """A ViT that reads only the patches a given mask keeps: what a mask from outside can give at best.
-
-    In every block only the kept patches can be read, so nothing else reaches the prediction
-    (``foveate verify``). A patch is kept when the pixel at its centre is in the mask (nearest-exact).
-
-    Args:
-        backbone: a ViT, by name; see :class:`~foveate.systems.ERM`.
-        masks: ``"truth"`` (the dataset's, in training and in prediction), ``"found"`` (saliency from the features of
-            a ViT), ``"u2netp"`` (a small saliency network), or a function
-            ``uint8 [B, 3, h, w] -> [B, h, w]`` in ``[0, 1]``, which is not saved with the model.
-        frozen: train only the head.
-        saliency: for ``"found"``: the ViT whose features are read, by name; by default the backbone as it starts.
-        options: those of :class:`~foveate.systems.ERM`. To fine-tune as the paper does, ``lr=1e-2`` for the head and
-            ``backbone_scale=1e-4``, ``optimizer="adamw"``, ``clip=2``.
-
-    Reference: the mask baselines of arXiv 2506.08915.
-
-    >>> import foveate as fv
-    >>> data = fv.data.critters(train=40, target=16, val=16, test=16, size=32)
-    >>> small = {"depth": 2, "embed_dim": 24}
-    >>> early = EarlyMask("micro_vit", model_args=small, epochs=1, progress=False).fit(data.train)
-    >>> early.predict(data.test).shape, print(early.supervision())
-    train: labels, masks (to predict, too)
-    ((16,), None)
-    """
-
-    needs: ClassVar[Needs] = Needs(train="labels, masks (to predict, too)")
-    place: ClassVar[str] = "early"
+    def graphs(self) -> GraphPlan:
+        """The masks come from outside, so the graph takes them; saliency is not part of it."""
+        self._require_fit()
+        network: MaskedNetwork = self.network_.cpu().eval()
+        masked = MaskedViT(network.backbone, network.head)
+        height, width = self.preprocess_.size
+        grid = masked.grid(torch.empty(1, 3, height, width))
+        module = MaskedPath(masked) if network.place == "early" else LatePath(network)
+        shapes: dict[str, tuple[int, ...]] = {"images": (3, height, width), "token_mask": (grid[0] * grid[1],)}
+        graph = Graph("model", module.eval(), shapes, ("logits",), frozenset({"token_mask"}))
+        return GraphPlan([graph], {"kind": "masks", "grid": list(grid)})
 
 
-class LateMask(_Masked):
-    """A full ViT whose last features are averaged inside a given mask: its patches have read all others by then.
+class LatePath(nn.Module):
+    """A ViT whose features are masked at the end: ``(images, token_mask) -> logits``."""
 
-    The mean is over all patches (the hidden ones count as zero), as in the paper. The baseline that shows why a mask
-    must come early.
+    def __init__(self, network: MaskedNetwork):
+        super().__init__()
+        self.network = network
 
-    Args:
-        backbone, masks, frozen, saliency, options: those of :class:`EarlyMask`.
-
-    Reference: the mask baselines of arXiv 2506.08915.
-
-    >>> import foveate as fv
-    >>> data = fv.data.critters(train=40, target=16, val=16, test=16, size=32)
-    >>> late = LateMask("micro_vit", model_args={"depth": 2, "embed_dim": 24}, epochs=1, progress=False)
-    >>> late.fit(data.train).predict(data.test).shape
-    (16,)
-    """
-
-    needs: ClassVar[Needs] = Needs(train="labels, masks (to predict, too)")
-    place: ClassVar[str] = "late"
+    def forward(self, images: Tensor, token_mask: Tensor) -> Tensor:
+        return self.network.logits(images, token_mask)

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from foveate import compat  # noqa: F401  (before timm)
+from foveate.assemble.network import Network
+from foveate.assemble.system import Images, System
 from foveate.data.preprocess import Preprocess
 from foveate.errors import FoveateError, MissingExtra, ModelError
 from foveate.extract.backbone import Backbone, BackboneSpec, freeze, list_backbones, native_size, read_state
 from foveate.look import Gaze
 from foveate.look.occlusion import occlusion
-from foveate.systems.network import Network
-from foveate.systems.system import Images, System
 
 Logits = Callable[[Tensor], Any]
 ONNX_NAMES, ONNX_VIEW = "class_names", "preprocess"

@@ -7,10 +7,10 @@ from itertools import groupby
 
 import torch
 
+from foveate.assemble.parted import Parted
 from foveate.data.dataset import GroupedDataset
 from foveate.errors import DataError
 from foveate.measure import ForegroundIoU, PartPoints, attention_mass, keypoint_error, part_points
-from foveate.systems.part_system import PartSystem
 
 BATCH = 100
 
@@ -37,7 +37,7 @@ class PartQuality:
         return {name: value for name, value in found.items() if value is not None}
 
 
-def part_quality(system: PartSystem, dataset: GroupedDataset, fit_on: GroupedDataset | None = None) -> PartQuality:
+def part_quality(system: Parted, dataset: GroupedDataset, fit_on: GroupedDataset | None = None) -> PartQuality:
     """Compare the parts that ``system`` finds in ``dataset`` with its object masks and, where given, its keypoints.
 
     Args:
@@ -74,7 +74,7 @@ def part_quality(system: PartSystem, dataset: GroupedDataset, fit_on: GroupedDat
     )  # fmt: skip
 
 
-def _points(system: PartSystem, dataset: GroupedDataset) -> PartPoints:
+def _points(system: Parted, dataset: GroupedDataset) -> PartPoints:
     assert dataset.keypoints is not None
     assert dataset.boxes is not None
     found = []

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.assemble.system import System, aligned
 from foveate.data.dataset import GroupedDataset
 from foveate.measure import GroupReport, group_report
-from foveate.systems.system import System, aligned
 
 
 def evaluate(

@@ -1,0 +1,14 @@
+"""What is measured of a fitted system: group accuracies, entanglement, the quality of its parts.
+
+>>> import foveate as fv
+>>> data = fv.data.critters(train=40, target=16, val=16, test=16, size=32)
+>>> base = fv.ERM("micro_resnet", epochs=1, progress=False).fit(data.train)
+>>> evaluate(base, data.test).total
+16
+"""
+
+from foveate.assess.entanglement import Entanglement, entanglement
+from foveate.assess.evaluate import evaluate, report_of
+from foveate.assess.part_quality import PartQuality, part_quality
+
+__all__ = ["Entanglement", "PartQuality", "entanglement", "evaluate", "part_quality", "report_of"]
