@@ -13,7 +13,7 @@ from foveate.bench.grid import Combination, Grid, combinations, run_grid
 from foveate.bench.records import Record
 from foveate.errors import FoveateError
 from foveate.extract import create_backbone
-from foveate.systems.frozen_model import FrozenModel
+from foveate.extract import FrozenModel
 
 BACKBONES = {"cnn": False, "vit": True}
 

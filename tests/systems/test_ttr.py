@@ -13,7 +13,7 @@ import foveate as fv
 from foveate.data.images import ArrayImages
 from foveate.errors import FoveateError
 from foveate.extract import create_backbone
-from foveate.systems.frozen_model import FrozenModel
+from foveate.extract import FrozenModel
 from foveate.systems.prompted import PromptDecision
 
 pytest.importorskip("open_clip")

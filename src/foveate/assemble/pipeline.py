@@ -384,6 +384,8 @@ class Piped(System):
 
             config, tensors = as_parts(self, config, tensors)
         self.parts_ = Parts.restored(config["parts"], tensors)
+        if self.whole:
+            self.preprocess_ = self.parts_.extract.model_.view
         self.views_ = tuple(int(v) for v in config["views"])
         self.chosen_, self.scores_, self.fitted_on_ = config["chosen"], config["scores"], str(config["fitted_on"])
 

@@ -21,7 +21,7 @@ from foveate.extract import MaskedViT
 from foveate.extract.named import list_named
 from foveate.restrict import extract_crops, greedy_crops
 from foveate.systems import ERM, load
-from foveate.systems.frozen_model import FrozenModel
+from foveate.extract import FrozenModel
 from foveate.systems.glimpse import attended_tokens
 
 CROP = 0.5

@@ -205,7 +205,7 @@ def features_command(
     from foveate.bench.ray_cluster import RaySpread
     from foveate.extract.features import save_npz
     from foveate.extract.store import FeatureStore
-    from foveate.systems.frozen_model import FrozenModel
+    from foveate.extract import FrozenModel
 
     benchmark = open_data(data, root)
     model = FrozenModel.open(backbone, size)

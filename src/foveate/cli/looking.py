@@ -104,7 +104,7 @@ def _looker(
 
         return by_system, system.preprocess_.prepare, system.preprocess_.fit == "squash"
 
-    from foveate.systems.frozen_model import FrozenModel
+    from foveate.extract import FrozenModel
 
     vit = FrozenModel.open(model, size)
     # two sevenths of the side is what 64 px are at 224

@@ -57,7 +57,7 @@ class CrossEntropy(Decision):
     learns_maps = True
 
     def usual_training(self) -> TrainSettings:
-        return TrainSettings(epochs=60, lr=1e-3, weight_decay=1e-2, optimizer="adamw")
+        return TrainSettings.of(epochs=60, lr=1e-3, weight_decay=1e-2, optimizer="adamw")
 
     @property
     def uses(self) -> str:  # type: ignore[override]

@@ -13,7 +13,7 @@ from foveate.extract import Backbone, MaskedViT
 from foveate.look.attention import _cls_row, aggregate_heads
 from foveate.systems.a2 import A2
 from foveate.systems.crops_reference import FullImage
-from foveate.systems.frozen_model import FrozenModel
+from foveate.extract import FrozenModel
 from foveate.systems.glimpse import Glimpse
 
 

@@ -67,7 +67,7 @@ class DAR(Adapting):
     learn: Literal["label", "attribute"] = "label"
 
     def usual_training(self) -> TrainSettings:
-        return TrainSettings(epochs=60, lr=1e-3, weight_decay=1e-2, optimizer="adamw")
+        return TrainSettings.of(epochs=60, lr=1e-3, weight_decay=1e-2, optimizer="adamw")
 
     def parts(self) -> Parts:
         shape = {

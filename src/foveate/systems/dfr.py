@@ -68,7 +68,7 @@ class DFR(Adapting):
     def usual_training(self) -> TrainSettings:
         # where more than a linear layer learns, the rate for that is too high
         rate = 1e-3 if self.variant in ("conv", "two-layer") else 1e-2
-        return TrainSettings(epochs=100, lr=rate, weight_decay=0.0, batch_size=128)
+        return TrainSettings.of(epochs=100, lr=rate, weight_decay=0.0, batch_size=128)
 
     def parts(self) -> Parts:
         return Parts(

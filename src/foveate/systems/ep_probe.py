@@ -50,7 +50,7 @@ class EPProbe(Adapting):
     select: str = "average"
 
     def usual_training(self) -> TrainSettings:
-        return TrainSettings(epochs=40, lr=1e-3, weight_decay=1e-4, optimizer="adamw")
+        return TrainSettings.of(epochs=40, lr=1e-3, weight_decay=1e-4, optimizer="adamw")
 
     def parts(self) -> Parts:
         return Parts(

@@ -16,7 +16,7 @@ from foveate.data.dataset import GroupedDataset
 from foveate.data.images import ArrayImages
 from foveate.extract import Backbone, create_backbone
 from foveate.look import Gaze
-from foveate.systems.frozen_model import FrozenModel
+from foveate.extract import FrozenModel
 
 SIDE, SQUARE = 64, 16
 MARK = 250

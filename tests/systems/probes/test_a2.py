@@ -16,7 +16,7 @@ from foveate.data.images import ArrayImages
 from foveate.errors import DataError, FoveateError, ModelError
 from foveate.extract import Backbone, BackboneSpec, create_backbone
 from foveate.systems.crops_reference import random_boxes, tiles
-from foveate.systems.frozen_model import FrozenModel
+from foveate.extract import FrozenModel
 
 Make = Callable[..., Backbone]
 
