@@ -76,5 +76,10 @@ def _network(system: Any, told: dict[str, Any], config: dict[str, Any], tensors:
         }  # fmt: skip
     else:
         told["decide"]["learned"] = {"one_vs_rest": False}
-    rest = {"views": [0], "chosen": {"views": "all"}, "scores": [], "fitted_on": "target" if system.post_hoc else "train"}
+    rest = {
+        "views": [0],
+        "chosen": {"views": "all"},
+        "scores": [],
+        "fitted_on": "target" if system.post_hoc else "train",
+    }
     return {"parts": told, **rest, "base_supervision": config.get("base_supervision", "")}

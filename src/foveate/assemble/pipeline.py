@@ -24,8 +24,8 @@ from foveate.data.preprocess import Preprocess
 from foveate.decide.decision import Decision
 from foveate.decide.gradient import CrossEntropy, PooledHead
 from foveate.decide.prompts import TextPrompts
-from foveate.engine import Selection, TensorFeed, default_device, seed_everything
-from foveate.errors import DataError, FoveateError, ModelError, StorageError
+from foveate.engine import TensorFeed, default_device, seed_everything
+from foveate.errors import DataError, FoveateError, StorageError
 from foveate.extract import FeatureStore
 from foveate.extract.features import Features
 from foveate.extract.frozen_model import Models
@@ -146,9 +146,7 @@ class Piped(System):
     def _learn_look(self, train: GroupedDataset) -> None:
         """Teach the look, where it learns."""
 
-    def _decide(
-        self, decide: Decision, data: GroupedDataset, val: GroupedDataset | None, callbacks: Callbacks
-    ) -> None:
+    def _decide(self, decide: Decision, data: GroupedDataset, val: GroupedDataset | None, callbacks: Callbacks) -> None:
         """Choose views and strength on ``val`` where there is a choice, and fit a linear decision."""
         restrict, pool = self.parts_.restrict, self.parts_.pool
         options = restrict.choices()
@@ -172,9 +170,7 @@ class Piped(System):
         self.parts_.decide = final.fit(viewed(found, self.views_))
         self.chosen_ = {"views": choice.views, "C": final.C_}
 
-    def _train(
-        self, how: CrossEntropy, data: GroupedDataset, val: GroupedDataset | None, callbacks: Callbacks
-    ) -> None:
+    def _train(self, how: CrossEntropy, data: GroupedDataset, val: GroupedDataset | None, callbacks: Callbacks) -> None:
         """Train a head by gradient, and with it the pool where it has weights."""
         pool, module = self.parts_.pool, None
         feed = self._feed(data, self.views_, how.copies)
@@ -332,7 +328,7 @@ class Piped(System):
     def network_(self) -> Network:
         """Backbone, pool and head in one, where whole images are read; else there is none (AttributeError)."""
         parts = self.__dict__.get("parts_")
-        if parts is None or not self.whole or parts.pool.wanted == "maps" and not parts.pool.learns:
+        if parts is None or not self.whole or (parts.pool.wanted == "maps" and not parts.pool.learns):
             raise AttributeError(f"a {type(self).__name__} does not end as one network")
         pool = parts.pool.module_ if parts.pool.learns else None
         return Network(parts.extract.model_.backbone, parts.decide.as_layer(), pool)
@@ -390,9 +386,7 @@ class Piped(System):
         self.chosen_, self.scores_, self.fitted_on_ = config["chosen"], config["scores"], str(config["fitted_on"])
 
 
-def _data_for(
-    decide: Decision, train: GroupedDataset, target: GroupedDataset | None
-) -> tuple[GroupedDataset, str]:
+def _data_for(decide: Decision, train: GroupedDataset, target: GroupedDataset | None) -> tuple[GroupedDataset, str]:
     """What a decision is fitted on, and what that is called."""
     if decide.on == "both":
         return training_set(train, target), "train"

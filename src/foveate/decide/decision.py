@@ -78,7 +78,10 @@ class _Linear(Decision):
         return {"one_vs_rest": self.head_.one_vs_rest_}
 
     def tensors(self) -> dict[str, Tensor]:
-        return {"weight": torch.from_numpy(self.head_.weight_.copy()), "bias": torch.from_numpy(self.head_.bias_.copy())}
+        return {
+            "weight": torch.from_numpy(self.head_.weight_.copy()),
+            "bias": torch.from_numpy(self.head_.bias_.copy()),
+        }
 
     def restore(self, learned: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         state = {name: tensors[name].numpy() for name in ("weight", "bias")}

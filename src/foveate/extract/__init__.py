@@ -41,7 +41,15 @@ class Extract(Protocol):
 
 
 __all__ = [
-    "Backbone", "ClipTower", "Extract", "Frozen", "FrozenModel", "Models", "ReaderShape", "Views", "joint_tokens",
+    "Backbone",
+    "ClipTower",
+    "Extract",
+    "Frozen",
+    "FrozenModel",
+    "Models",
+    "ReaderShape",
+    "Views",
+    "joint_tokens",
     "resized",
     "BackboneSpec",
     "FeatureStore",

@@ -186,9 +186,7 @@ def class_embeddings(encoded: Tensor, counts: Sequence[int]) -> Tensor:
             [0.0000, 1.0000]])
     """
     if encoded.ndim != 2 or len(encoded) != sum(counts):
-        raise ModelError(
-            f"expected text embeddings [{sum(counts)}, D]; the text encoder gave {tuple(encoded.shape)}."
-        )
+        raise ModelError(f"expected text embeddings [{sum(counts)}, D]; the text encoder gave {tuple(encoded.shape)}.")
     means = [part.mean(0) for part in F.normalize(encoded.float(), dim=-1).split(list(counts))]
     return F.normalize(torch.stack(means), dim=-1)
 

@@ -39,7 +39,6 @@ from foveate.look.topk import perturbed_topk
 from foveate.look.warp import AffineWarp
 
 
-
 @runtime_checkable
 class Look(Protocol):
     """What LOOK is."""

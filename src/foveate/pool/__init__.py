@@ -32,4 +32,16 @@ class Pool(Protocol):
         ...
 
 
-__all__ = ["LearnedPool", "MeanPool", "OwnPool", "Pool", "GAP", "AIMPool", "AttentionPool", "CLSPool", "CrossAttention", "EPPool", "JetleyPool"]
+__all__ = [
+    "LearnedPool",
+    "MeanPool",
+    "OwnPool",
+    "Pool",
+    "GAP",
+    "AIMPool",
+    "AttentionPool",
+    "CLSPool",
+    "CrossAttention",
+    "EPPool",
+    "JetleyPool",
+]

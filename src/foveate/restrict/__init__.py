@@ -17,7 +17,6 @@ from torch import Tensor
 from foveate.extract.views import ReaderShape, Views
 from foveate.look.gaze import Gaze
 from foveate.restrict.cropping import CandidateCrops, CentreCrops, Crops, GreedyCrops, ScatteredCrops, random_boxes
-
 from foveate.restrict.crops import extract_crops, greedy_crops
 from foveate.restrict.masks import early_mask, keep_parts, late_mask, straight_through
 from foveate.restrict.removal import TokenThresholds, calibrate_tokens, remove_parts, remove_tokens

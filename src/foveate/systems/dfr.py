@@ -89,9 +89,7 @@ class DFR(Adapting):
             raise FoveateError(f"unknown variant '{self.variant}'; DFR has {', '.join(VARIANTS)}.")
         super().check()
 
-    def _train(
-        self, how: CrossEntropy, data: GroupedDataset, val: GroupedDataset | None, callbacks: Callbacks
-    ) -> None:
+    def _train(self, how: CrossEntropy, data: GroupedDataset, val: GroupedDataset | None, callbacks: Callbacks) -> None:
         if self.variant != "conv":
             return super()._train(how, data, val, callbacks)
         backbone = self.embedder_.backbone  # features change with the last convolution, so images are read live
