@@ -1,0 +1,108 @@
+"""The lists: looks, restrictions, extractors, pools, decisions, systems, datasets and metrics, each thing once.
+
+A line is a name, where the thing is, and one sentence about it. Nothing here imports what it lists, so
+``foveate list systems`` needs no torch. Other packages add lines by entry points; see docs/extending.md.
+
+>>> POOLS.names()
+['aim', 'attention', 'cls', 'ep', 'gap', 'jetley']
+>>> POOLS.get("gap")
+<class 'foveate.pool.gap.GAP'>
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from foveate.errors import DataError
+from foveate.registry import Registry
+
+Maker = Callable[..., Any]
+"""A class or a function: what it makes is said in the folder that owns it, which this file must not import."""
+
+LOOKS: Registry[Maker] = Registry("look", "looks")
+RESTRICTIONS: Registry[Maker] = Registry("restriction", "restrictions")
+EXTRACTORS: Registry[Maker] = Registry("extractor", "extractors")
+POOLS: Registry[Maker] = Registry("pool", "pools")
+DECISIONS: Registry[Maker] = Registry("decision", "decisions")
+SYSTEMS: Registry[Any] = Registry("system", "systems")
+DATASETS: Registry[Any] = Registry(
+    "dataset", "datasets", error=DataError, hint="Your own images: from_csv(path) or from_folder(path)."
+)
+METRICS: Registry[Any] = Registry("metric", "metrics", error=DataError)
+
+KINDS: dict[str, Registry[Any]] = {
+    registry.plural: registry
+    for registry in (LOOKS, RESTRICTIONS, EXTRACTORS, POOLS, DECISIONS, SYSTEMS, DATASETS, METRICS)
+}
+"""Every registry by its plural: what ``foveate list KIND`` takes."""
+
+
+def _list(registry: Registry[Any], folder: str, *lines: tuple[str, str, str]) -> None:
+    for name, where, summary in lines:
+        registry.add(name, f"foveate.{folder}.{where}", summary)
+
+
+_list(
+    LOOKS, "look",
+    ("attention", "attention:cls_attention", "what a ViT's class token attends to"),
+    ("gradcam", "gradcam:gradcam", "where the score of a class comes from, by gradients (Grad-CAM)"),
+    ("occlusion", "occlusion:occlusion", "how much the score falls when a place is covered"),
+    ("saliency", "saliency:u2netp", "what stands out, by the small salient-object network U²-Net-p"),
+    ("background", "saliency:found_saliency", "what is unlike the background, by a ViT's keys (FOUND)"),
+)  # fmt: skip
+_list(
+    RESTRICTIONS, "restrict",
+    ("crops", "crops:greedy_crops", "squares around what is attended most, one after the other"),
+    ("early", "masks:early_mask", "the network never sees what a mask leaves out"),
+    ("late", "masks:late_mask", "features outside a mask are left out of the mean"),
+)  # fmt: skip
+_list(
+    EXTRACTORS, "extract",
+    ("backbone", "named:open_backbone", "a network by name, with the preprocessing it wants"),
+    ("masked-vit", "masked_vit:MaskedViT", "a ViT that computes only the tokens let through"),
+)  # fmt: skip
+_list(
+    POOLS, "pool",
+    ("gap", "gap:GAP", "the mean over places"),
+    ("cls", "gap:CLSPool", "a ViT's class token"),
+    ("attention", "dar:AttentionPool", "learned queries over the map, several heads (DAR)"),
+    ("jetley", "jetley:JetleyPool", "places compared with the global vector (Jetley et al.)"),
+    ("aim", "aim:AIMPool", "one learned query a head over normalised patches (AIM)"),
+    ("ep", "ep:EPPool", "many queries on the patches as they are, each pooling its own channels (efficient probing)"),
+)  # fmt: skip
+_list(
+    DECISIONS, "decide",
+    ("linear", "linear:LinearHead", "logistic regression: l1, l2 or no penalty"),
+    ("dfr", "dfr:DFRHead", "L1 logistic regression on group-balanced subsets, averaged (DFR)"),
+    ("prompts", "prompts:PromptHead", "the class whose text is nearest, no training (CLIP)"),
+)  # fmt: skip
+_list(
+    SYSTEMS, "systems",
+    ("A2", "a2:A2", "crops where a small ViT looks, read by a frozen embedder and a linear head (A²)"),
+    ("A2Adapter", "a2_adapter:A2Adapter", "A² whose attention is corrected by a small MLP"),
+    ("A2ZeroShot", "a2_zero_shot:A2ZeroShot", "one crop where a small ViT looks, compared by CLIP with text prompts"),
+    ("AIMProbe", "attentive_probes:AIMProbe", "AIM's attentive probe on a frozen ViT"),
+    ("CentreCrop", "crops_reference:CentreCrop", "a probe on the middle of the image"),
+    ("CnC", "cnc:CnC", "Correct-n-Contrast: a first model's predictions stand for the unknown attribute"),
+    ("CVaRDRO", "cvar_dro:CVaRDRO", "trains on the worst share of every batch"),
+    ("DAR", "dar:DAR", "Deep Attention Reweighting: a frozen CNN, a learned attention pool, a new head"),
+    ("DFR", "dfr:DFR", "Deep Feature Reweighting: a frozen network, a last layer refitted to balanced groups"),
+    ("EarlyMask", "masked:EarlyMask", "a ViT that reads only the patches a given mask keeps"),
+    ("EPProbe", "attentive_probes:EPProbe", "efficient probing on a frozen ViT: many queries, each its own channels"),
+    ("ERM", "erm:ERM", "a network trained on the mean cross-entropy"),
+    ("FullImage", "crops_reference:FullImage", "the plain linear probe: a frozen embedder sees the whole image"),
+    ("Glimpse", "glimpse:Glimpse", "a frozen ViT run on the most attended tokens alone, then a linear head"),
+    ("GroupDRO", "group_dro:GroupDRO", "training for the worst group, with group-balanced batches"),
+    ("IFAM", "ifam:IFAM", "parts found by one ViT, classes by a second that may attend to nothing else"),
+    ("JTT", "jtt:JTT", "Just Train Twice: the first model's errors count more in the second"),
+    ("LateMask", "masked:LateMask", "a full ViT whose last features are averaged inside a given mask"),
+    ("PDiscoFormer", "pdiscoformer:PDiscoFormer", "classes by the vectors of discovered parts"),
+    ("RandomCrops", "crops_reference:RandomCrops", "a probe on crops at random places, of the sizes A² would use"),
+    ("Reweight", "reweight:Reweight", "ERM in which every group (or class) counts the same"),
+    ("S2", "crops_reference:S2", "the image at several scales, each cut into tiles of the embedder's size (S²)"),
+    ("SpectralDecoupling", "spectral:SpectralDecoupling", "ERM with a penalty on the squared logits"),
+    ("Subsample", "subsample:Subsample", "ERM on a balanced subset, the same number from every group"),
+    ("TTR", "ttr:TTR", "CLIP on the one cluster of patches that a general prompt fits (test-time refinement)"),
+    ("ZeroShot", "a2_zero_shot:ZeroShot", "CLIP sees the whole image, prompts decide"),
+)  # fmt: skip
