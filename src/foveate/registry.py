@@ -12,6 +12,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
@@ -104,10 +105,31 @@ class Registry(Generic[T]):
             self._put(_Line(name, _address_of(target), summary, thing=target))
 
     def remove(self, name: str) -> None:
-        """Take ``name`` out again, for instance at the end of a test."""
+        """Take ``name`` out again."""
         self._line(name)
         with self._lock:
             del self._lines[name.lower()]
+
+    @contextmanager
+    def temporarily(self, name: str, target: T | str, summary: str = "") -> Iterator[None]:
+        """List ``target`` for the length of a ``with`` block, in place of what stood under ``name``; for tests.
+
+        >>> shapes = Registry("shape", "shapes")
+        >>> with shapes.temporarily("round", dict):
+        ...     shapes.names()
+        ['round']
+        >>> shapes.names()
+        []
+        """
+        self._read_entry_points()
+        before = self._lines.pop(name.lower(), None)
+        try:
+            self.add(name, target, summary)
+            yield
+        finally:
+            self._lines.pop(name.lower(), None)
+            if before is not None:
+                self._lines[name.lower()] = before
 
     def _put(self, line: _Line[T]) -> None:
         with self._lock:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from foveate.bench.ledger import Published
-from foveate.data.registry import LOADERS
 from foveate.errors import FoveateError
+from foveate.registries import DATASETS
 
 NOT_DATA = ("any", "mean_of_5")
 # timm's names of the printed models; those printed without patch size are the ones the weights exist for
@@ -100,7 +100,7 @@ def loader_name(row: Published) -> str | None:
     """
     name = row.dataset.replace("_", "-")
     for candidate in ([f"{name}-dar"] if row.paper == "dar" else []) + [name]:
-        if candidate in LOADERS:
+        if candidate in DATASETS:
             return candidate
     return None
 

@@ -16,8 +16,8 @@ from typing import Any
 import foveate.systems as systems
 from foveate.bench.spec import GIVEN, Spec, takes_training
 from foveate.data.benchmark import Benchmark
-from foveate.data.registry import LOADERS
 from foveate.data.registry import load as load_data
+from foveate.data.registry import loader
 from foveate.engine import Selection, TrainSettings
 from foveate.errors import FoveateError
 from foveate.measure import METRICS, SmallGroupWarning, half_mask
@@ -78,7 +78,7 @@ class Bench:
         """The data of ``seed``; the last asked for is kept."""
         if (dataset, seed) not in self._data:
             chosen = self.spec.sets()[dataset]
-            seeded = {"seed": seed} if "seed" in inspect.signature(LOADERS[chosen.name]).parameters else {}
+            seeded = {"seed": seed} if "seed" in inspect.signature(loader(chosen.name)).parameters else {}
             self._data = {(dataset, seed): load_data(chosen.name, chosen.root, **seeded, **chosen.options)}
         return self._data[dataset, seed]
 
