@@ -29,7 +29,7 @@ SYSTEMS: Registry[Any] = Registry("system", "systems")
 DATASETS: Registry[Any] = Registry(
     "dataset", "datasets", error=DataError, hint="Your own images: from_csv(path) or from_folder(path)."
 )
-METRICS: Registry[Any] = Registry("metric", "metrics", error=DataError)
+METRICS: Registry[Any] = Registry("metric", "metrics", error=DataError, instance_of="foveate.measure.metric:Metric")
 
 KINDS: dict[str, Registry[Any]] = {
     registry.plural: registry
@@ -139,4 +139,25 @@ _list(
     ("imagenet9", "imagenet:IMAGENET9",
      "nine superclasses of ImageNet before other backgrounds (backgrounds challenge)"),
     ("imagenet-val", "imagenet:IMAGENET_VAL", "ImageNet-1k validation images with their boxes"),
+)  # fmt: skip
+_list(
+    METRICS, "measure",
+    ("average", "accuracies:AVERAGE", "accuracy on all images"),
+    ("adjusted_average", "accuracies:ADJUSTED", "group accuracies weighted by the training counts"),
+    ("majority", "accuracies:MAJORITY", "accuracy on the images of groups that are usual in training"),
+    ("minority", "accuracies:MINORITY", "accuracy on the images of groups that are rare in training"),
+    ("worst_group", "accuracies:WORST_GROUP", "the lowest accuracy of all groups"),
+    ("worst_class", "accuracies:WORST_CLASS", "the lowest accuracy of all classes"),
+    ("ifam_worst_group", "accuracies:IFAM", "the lowest accuracy of a class on its training-minority groups (iFAM)"),
+    ("loss", "accuracies:LOSS", "mean cross-entropy; less is better"),
+    ("cep_map", "entanglement:CEP_MAP", "core effect percentage of each channel of the last maps"),
+    ("cep_pixel", "entanglement:CEP_PIXEL", "core effect percentage of each channel at each place"),
+    ("cep_feature", "entanglement:CEP_FEATURE", "core effect percentage of each pooled component"),
+    ("cep_output", "entanglement:CEP_OUTPUT", "core effect percentage of the logits as a whole"),
+    ("cap", "entanglement:CAP", "core activation percentage: share of each channel's activation on the core"),
+    ("cgp", "entanglement:CGP", "core Grad-CAM percentage: share of the heat on the core"),
+    ("miou", "parts:MIOU", "foreground mIoU of all parts together with the object masks"),
+    ("mass", "parts:MASS", "share of the foreground map that lies on the object"),
+    ("coverage", "parts:COVERAGE", "share of the patches that are selected; neither way is better"),
+    ("kp", "parts:KP", "keypoint error relative to the object's box; less is better"),
 )  # fmt: skip

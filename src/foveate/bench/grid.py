@@ -32,7 +32,7 @@ from foveate.data.typed import open_data
 from foveate.decide import DFRHead, LinearHead
 from foveate.engine import Selection, TensorFeed, TrainSettings, cross_entropy, seed_everything, train
 from foveate.errors import FoveateError
-from foveate.measure import METRICS, SmallGroupWarning, group_report
+from foveate.measure import SmallGroupWarning, group_report
 from foveate.pool import AIMPool, AttentionPool
 
 LOOKS = ("everywhere", "centre", "attention", "truth")
@@ -273,7 +273,7 @@ def _measure(
             if (split := bench.get(name)) is not None
         }
     report = reports["test"]
-    record.metrics = {n: round(float(v), 4) for n in METRICS if (v := getattr(report, n)) is not None}
+    record.metrics = {n: round(v, 4) for n, v in report.figures.items() if v is not None}
     record.score = reports["val"].value("worst_group") if "val" in reports else None
     record.supervision += "; selection: group labels (worst_group)"
     if one.look == "truth":

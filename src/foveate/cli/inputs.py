@@ -38,12 +38,13 @@ def group_table(report: GroupReport, title: str) -> None:
 
 def comparison_table(rows: dict[str, GroupReport], supervision: dict[str, str]) -> Table:
     """Several systems side by side."""
+    from foveate.measure import columns
+
+    shown = columns("compare")
     table = Table("system", title="Test accuracy, %", title_justify="left")
-    for column in ("average", "majority", "minority", "worst group"):
-        table.add_column(column, justify="right")
+    for metric in shown:
+        table.add_column(metric.title if metric.unit == "%" else metric.axis, justify="right")
     table.add_column("labels used")
     for name, report in rows.items():
-        figures = [report.average, report.majority, report.minority, report.worst_group]
-        shown = ["–" if f is None else f"{100 * f:.1f}" for f in figures]
-        table.add_row(name, *shown, supervision[name])
+        table.add_row(name, *(metric.text(report.figures.get(metric.name)) for metric in shown), supervision[name])
     return table

@@ -93,6 +93,7 @@ def evaluate(
     on_bad: str = _ON_BAD,
 ) -> None:
     """Accuracy as a whole, by group, and of the worst group."""
+    from foveate.measure import described
     from foveate.systems import evaluate as run_evaluate
     from foveate.systems import load
 
@@ -101,7 +102,7 @@ def evaluate(
     reports = {name: run_evaluate(model, dataset, on_bad=on_bad) for name, model in loaded.items()}
     if metric is not None:
         for name, report in reports.items():
-            typer.echo(f"{name} {metric} {100 * report.value(metric):.1f}")
+            typer.echo(f"{name} {metric} {described(metric).text(report.value(metric))}")
         return
     if as_json:
         typer.echo(json.dumps({name: report.to_dict() for name, report in reports.items()}, indent=2))

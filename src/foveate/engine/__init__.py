@@ -6,11 +6,11 @@ from foveate.engine.plan import Drawn, Fixed, Plan, Shuffled
 from foveate.engine.progress import Progress
 from foveate.engine.schedule import rate_factor
 from foveate.engine.seeds import derived_seed, seed_everything
-from foveate.engine.selection import METRICS, Selection, check_metric, predict_feed
+from foveate.engine.selection import Selection, check_metric, predict_feed
 from foveate.engine.settings import TrainSettings
 
 __all__ = [
-    "METRICS", "Drawn", "Feed", "Fixed", "History", "ImageFeed", "Objective", "Plan", "Progress", "Selection",
+    "Drawn", "Feed", "Fixed", "History", "ImageFeed", "Objective", "Plan", "Progress", "Selection",
     "Shuffled", "TensorFeed", "TrainSettings", "check_metric", "cross_entropy", "derived_seed", "parameter_groups",
     "predict_feed", "rate_factor", "seed_everything", "train",
 ]  # fmt: skip

@@ -164,19 +164,6 @@ class GroupTable:
             return {}
         return {"minority": minority, "majority": ~minority & (self.train > 0)}
 
-    def pooled(self, kind: str) -> float | None:
-        where = self.kinds.get(kind)
-        if where is None or self.n is None or self.correct is None or not self.n[where].sum():
-            return None
-        return float(self.correct[where].sum() / self.n[where].sum())
-
-    def ifam(self) -> float | None:
-        where = self.kinds.get("minority")
-        if where is None or self.n is None or self.correct is None:
-            return None
-        n, correct = (self.n * where).sum(axis=1), (self.correct * where).sum(axis=1)
-        return float((correct[n > 0] / n[n > 0]).min()) if n.any() else None
-
     def rows(self) -> tuple[list[GroupRow], list[str]]:
         """A row for every non-empty group, and the names of the empty ones."""
         assert self.n is not None
