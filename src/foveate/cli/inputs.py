@@ -4,18 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from foveate.data.typed import open_data, settings_of, value_of
-from foveate.measure import GroupReport
+if TYPE_CHECKING:  # these load torch, which a listing or a mistyped command can do without
+    from foveate.data.benchmark import Benchmark
+    from foveate.measure import GroupReport
 
-__all__ = ["ROOT", "comparison_table", "console", "group_table", "labels_of", "open_data", "settings_of", "value_of"]
+__all__ = ["ROOT", "comparison_table", "console", "group_table", "labels_of", "open_data", "settings_of"]
 
 console = Console()
 ROOT = typer.Option(None, help="Folder with a named dataset's files, or what the paths in a CSV file are relative to.")
+
+
+def open_data(what: str, root: Path | None = None, seed: int | None = None) -> Benchmark:
+    """A benchmark from what was typed; see :func:`foveate.data.typed.open_data`."""
+    from foveate.data import typed
+
+    return typed.open_data(what, root, seed)
+
+
+def settings_of(pairs: list[str] | None) -> dict[str, Any]:
+    """``["lr=0.1", "epochs=3"]`` as a dictionary; see :func:`foveate.data.typed.settings_of`."""
+    from foveate.data import typed
+
+    return typed.settings_of(pairs)
 
 
 def labels_of(paths: Sequence[Path]) -> list[str]:

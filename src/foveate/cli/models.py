@@ -6,15 +6,18 @@ import csv
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from rich.text import Text
 
 from foveate.cli.inputs import ROOT as _ROOT
 from foveate.cli.inputs import comparison_table, console, group_table, labels_of, open_data, settings_of
-from foveate.data.benchmark import Benchmark
 from foveate.errors import DataError
 from foveate.files import atomic_file
+
+if TYPE_CHECKING:
+    from foveate.data.benchmark import Benchmark
 
 _DATA = typer.Argument(help="A CSV file, a folder, or a dataset name with options: critters:strength=0.9.")
 _ON_BAD = typer.Option("raise", help="What an unreadable image does: raise or skip.")

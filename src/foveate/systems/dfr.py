@@ -16,7 +16,7 @@ from foveate.engine import Drawn, Feed, History, ImageFeed, seed_everything
 from foveate.engine import train as run_training
 from foveate.errors import FoveateError
 from foveate.extract import Backbone
-from foveate.measure import USES_GROUPS
+from foveate.measure import USES_GROUPS, described
 from foveate.systems.network import Network
 from foveate.systems.posthoc import PostHoc
 from foveate.systems.system import Needs, System
@@ -112,8 +112,8 @@ class DFR(PostHoc):
                     x, y, groups, num_classes=data.num_classes, num_groups=data.num_groups
                 )
                 scores[c] = select.score(head.to_linear(), torch.device("cpu"), 1024)[self.select]
-            best = min if self.select == "loss" else max
-            strength = best(scores, key=lambda c: scores[c])
+            metric = described(self.select)
+            strength = max(scores, key=lambda c: metric.goodness(scores[c]))
         self.head_ = DFRHead(strength, refits=self.refits, seed=self.training.seed).fit(
             x, y, groups, num_classes=data.num_classes, num_groups=data.num_groups
         )
