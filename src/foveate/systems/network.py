@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,15 +11,8 @@ from foveate.engine import History
 from foveate.errors import ModelError
 from foveate.extract import Backbone, BackboneSpec, create_backbone
 from foveate.look import Gaze, gradcam
-from foveate.pool import AIMPool, AttentionPool, EPPool, JetleyPool
+from foveate.registries import POOLS
 from foveate.systems.system import Images, System
-
-POOLS: dict[str, Callable[..., nn.Module]] = {
-    "attention": AttentionPool,
-    "jetley": JetleyPool,
-    "aim": AIMPool,
-    "ep": EPPool,
-}
 
 
 def build_head(kind: str, features: int, classes: int) -> nn.Module:
@@ -69,7 +61,7 @@ class Network(nn.Module):
         **pool_args: Any,
     ) -> Network:
         """Make the pooling and the head for ``backbone`` and remember how."""
-        module = None if pool is None else POOLS[pool](backbone.map_dim, **pool_args)
+        module = None if pool is None else POOLS.get(pool)(backbone.map_dim, **pool_args)
         features = backbone.dim if module is None else int(getattr(module, "out_dim", backbone.map_dim))
         recipe = {"head": head, "pool": pool, "pool_args": pool_args, "classes": classes}
         return cls(backbone, build_head(head, features, classes), module, recipe)
