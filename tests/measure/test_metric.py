@@ -154,6 +154,8 @@ def test_what_a_metric_needs_decides_where_it_applies() -> None:
     assert with_logits.value("loss") == pytest.approx(-(np.log(0.75) + np.log(0.5)) / 2)
     with pytest.raises(DataError, match="not part of this report"):
         plain.value("loss")
+    with pytest.raises(DataError, match=r"a row for each of 2 predictions; got shape \(1, 2\)"):
+        group_report([0, 1], [0, 1], None, logits=logits[:1])
 
 
 def test_unreadable_images_reach_no_metric() -> None:

@@ -195,7 +195,7 @@ def indices(what: str, values: ArrayLike) -> NDArray[np.int64]:
         raise DataError(f"{what} must be one index per image, shape [N]; got shape {array.shape}.")
     if array.size and not np.issubdtype(array.dtype, np.integer) and not (array == array.astype(np.int64)).all():
         raise DataError(f"{what} must be whole numbers (class indices, not probabilities).")
-    return array.astype(np.int64)
+    return array.astype(np.int64, copy=False)
 
 
 def check_lengths(p: NDArray[Any], y: NDArray[Any], a: NDArray[Any] | None) -> None:

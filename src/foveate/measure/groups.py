@@ -202,14 +202,15 @@ def group_report(
         for c, (n, right) in enumerate(zip(table.class_n, table.class_correct, strict=True))
         if n
     ]
-    read = indices("predictions", predictions) != UNREADABLE
-    answers = Answers(
-        indices("predictions", predictions)[read],
-        indices("labels", labels)[read],
-        None if attributes is None else indices("attributes", attributes)[read],
-        table,
-        None if logits is None else np.asarray(logits)[read],
-    )
+    p, y = indices("predictions", predictions), indices("labels", labels)
+    a = None if attributes is None else indices("attributes", attributes)
+    z = None if logits is None else np.asarray(logits)
+    if z is not None and (z.ndim != 2 or len(z) != len(p)):
+        raise DataError(f"logits must be [N, C], a row for each of {len(p)} predictions; got shape {z.shape}.")
+    if table.skipped:
+        read = p != UNREADABLE
+        p, y, a, z = p[read], y[read], None if a is None else a[read], None if z is None else z[read]
+    answers = Answers(p, y, a, table, z)
     wanted = {n: metric for n, metric in reported().items() if logits is not None or not metric.uses_logits}
     figures = {name: metric.of(answers) for name, metric in wanted.items()}
     if table.n is None:
