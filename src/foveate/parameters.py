@@ -26,8 +26,9 @@ def usual_training() -> Any:
 def configured(cls: type[T]) -> type[T]:
     """Class decorator: the annotated fields are the settings, and the constructor stores them as they are given.
 
-    Fields are given by name; one with ``field(default=..., kw_only=False)`` also by position. A class with a field ``training`` also takes the short words of :class:`~foveate.engine.TrainSettings`; they
-    change single values of its ``usual_training()``. A whole ``training=TrainSettings(...)`` is taken as it is.
+    Fields are given by name; one with ``field(default=..., kw_only=False)`` also by position. A class with a field
+    ``training`` also takes the short words of :class:`~foveate.engine.TrainSettings`; they change single values of its
+    ``usual_training()``. A whole ``training=TrainSettings(...)`` is taken as it is.
 
     >>> @configured
     ... class Crop(Configured):

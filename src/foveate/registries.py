@@ -29,7 +29,7 @@ SYSTEMS: Registry[Any] = Registry("system", "systems")
 DATASETS: Registry[Any] = Registry(
     "dataset", "datasets", error=DataError, hint="Your own images: from_csv(path) or from_folder(path)."
 )
-METRICS: Registry[Any] = Registry("metric", "metrics", error=DataError)
+METRICS: Registry[Any] = Registry("metric", "metrics", error=DataError, instance_of="foveate.measure.metric:Metric")
 
 KINDS: dict[str, Registry[Any]] = {
     registry.plural: registry
@@ -118,3 +118,58 @@ _list(
     ("ZeroShot", "zero_shot:ZeroShot", "CLIP sees the whole image, prompts decide"),
 )  # fmt: skip
 SYSTEMS.add("Pipeline", "foveate.assemble.pipeline:Pipeline", "any five parts: look, restrict, extract, pool, decide")
+_list(
+    DATASETS, "data",
+    ("critters", "critters:critters", "drawn animals whose habitat, company or coat gives the class away in training"),
+    ("critters-cue", "cue:cue_critters", "critters whose label sits where attention does not look"),
+    ("dominoes", "dominoes:dominoes", "an object below a digit that gives it away in training (DAR, Table 4)"),
+    ("cmnist", "cmnist:cmnist", "coloured MNIST: digits whose colour gives them away in training, three versions"),
+    ("own", "registry:own", "your own images by path: a CSV file, or a folder"),
+)  # fmt: skip
+_list(
+    DATASETS, "data.sources",
+    ("waterbirds", "waterbirds:WATERBIRDS", "land and water birds before land or water, the public folder"),
+    ("waterbirds-rebuilt", "waterbirds:REBUILT", "Waterbirds composed anew by this package from CUB and Places"),
+    ("waterbirds-dar", "waterbirds:DAR", "Waterbirds with the DAR paper's counts, composed by this package"),
+    ("celeba", "celeba:CELEBA", "faces: blond hair or not, with sex as the shortcut"),
+    ("celeba-dar", "celeba:CELEBA_DAR", "CelebA with the DAR paper's counts"),
+    ("spawrious-o2o-hard", "spawrious:O2O_HARD", "dog breeds, one place each in train, another's in test"),
+    ("spawrious-m2m-hard", "spawrious:M2M_HARD", "dog breeds, two places for two breeds in train, swapped in test"),
+    ("spawrious-dar", "spawrious:DAR", "Spawrious resampled to the DAR paper's counts"),
+    ("metashift-catdog-disc", "metashift:DISC", "cat or dog: sofa, bed, bench, bike in train, shelves in test (iFAM)"),
+    ("metashift-catdog-unmixed", "metashift:UNMIXED",
+     "cat or dog: cats indoors, dogs outdoors in train, swapped in test (A2)"),
+    ("metashift-animals", "metashift:ANIMALS_SOURCE", "eight animals, other contexts in test than in train (A2)"),
+    ("urbancars", "urbancars:URBANCARS", "urban or country cars, background and a thing beside as two shortcuts"),
+    ("urbancars-dar", "urbancars:URBANCARS_DAR", "UrbanCars with the DAR paper's counts"),
+    ("spuco-animals", "spuco:SPUCO", "birds on land or water and dogs in or out of doors, 4 classes"),
+    ("spuco-animals-dar", "spuco:SPUCO_DAR", "SpuCo-Animals with the DAR paper's counts"),
+    ("cub", "cub:CUB", "200 bird species with boxes, parts and masks (CUB-200-2011)"),
+    ("waterbird200", "waterbird200:WATERBIRD200",
+     "train on CUB, test on the same birds before other backgrounds, 200 classes"),
+    ("siim-acr", "siim:SIIM", "chest X-rays: pneumothorax or not, with the chest tube as the shortcut"),
+    ("imagenet9", "imagenet:IMAGENET9",
+     "nine superclasses of ImageNet before other backgrounds (backgrounds challenge)"),
+    ("imagenet-val", "imagenet:IMAGENET_VAL", "ImageNet-1k validation images with their boxes"),
+)  # fmt: skip
+_list(
+    METRICS, "measure",
+    ("average", "accuracies:AVERAGE", "accuracy on all images"),
+    ("adjusted_average", "accuracies:ADJUSTED", "group accuracies weighted by the training counts"),
+    ("majority", "accuracies:MAJORITY", "accuracy on the images of groups that are usual in training"),
+    ("minority", "accuracies:MINORITY", "accuracy on the images of groups that are rare in training"),
+    ("worst_group", "accuracies:WORST_GROUP", "the lowest accuracy of all groups"),
+    ("worst_class", "accuracies:WORST_CLASS", "the lowest accuracy of all classes"),
+    ("ifam_worst_group", "accuracies:IFAM", "the lowest accuracy of a class on its training-minority groups (iFAM)"),
+    ("loss", "accuracies:LOSS", "mean cross-entropy; less is better"),
+    ("cep_map", "entanglement:CEP_MAP", "core effect percentage of each channel of the last maps"),
+    ("cep_pixel", "entanglement:CEP_PIXEL", "core effect percentage of each channel at each place"),
+    ("cep_feature", "entanglement:CEP_FEATURE", "core effect percentage of each pooled component"),
+    ("cep_output", "entanglement:CEP_OUTPUT", "core effect percentage of the logits as a whole"),
+    ("cap", "entanglement:CAP", "core activation percentage: share of each channel's activation on the core"),
+    ("cgp", "entanglement:CGP", "core Grad-CAM percentage: share of the heat on the core"),
+    ("miou", "parts:MIOU", "foreground mIoU of all parts together with the object masks"),
+    ("mass", "parts:MASS", "share of the foreground map that lies on the object"),
+    ("coverage", "parts:COVERAGE", "share of the patches that are selected; neither way is better"),
+    ("kp", "parts:KP", "keypoint error relative to the object's box; less is better"),
+)  # fmt: skip

@@ -47,8 +47,8 @@ class Parts:
             kind = SLOTS[slot].name_of(type(part))
             if kind is None:
                 raise ModelError(
-                    f"{type(part).__name__} is not among the registered {SLOTS[slot].plural}, so a saved pipeline could "
-                    f"not be loaded again: foveate.registries.{SLOTS[slot].plural.upper()}.add('name', "
+                    f"{type(part).__name__} is not among the registered {SLOTS[slot].plural}, so a saved pipeline "
+                    f"could not be loaded again: foveate.registries.{SLOTS[slot].plural.upper()}.add('name', "
                     f"{type(part).__name__})."
                 )
             found[slot] = {"kind": kind, "settings": part.plain(), "learned": part.learned()}

@@ -35,7 +35,7 @@ from foveate.errors import FoveateError
 from foveate.extract import Frozen, FrozenModel
 from foveate.extract.named import list_named
 from foveate.look import Centre, ClsAttention, Everywhere, Truth
-from foveate.measure import METRICS, SmallGroupWarning
+from foveate.measure import SmallGroupWarning
 from foveate.pool import LearnedPool, MeanPool, OwnPool
 from foveate.restrict import GreedyCrops, Nothing, TopTokens
 
@@ -339,7 +339,7 @@ def _measure(system: System, bench: Benchmark, record: Record) -> Record:
             system.fit(bench.train, None if joins else bench.target, val)
         report = evaluate(system, bench.test)
         record.score = None if val is None else evaluate(system, val).value("worst_group")
-    record.metrics = {n: round(float(v), 4) for n in METRICS if (v := getattr(report, n)) is not None}
+    record.metrics = {n: round(v, 4) for n, v in report.figures.items() if v is not None}
     looks = isinstance(system, Pipeline) and isinstance(system.look_part, Truth)
     record.supervision = system.supervision() + ("; masks, also at test" if looks else "")
     record.seconds = round(time.perf_counter() - began, 2)

@@ -6,15 +6,18 @@ import csv
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from rich.text import Text
 
 from foveate.cli.inputs import ROOT as _ROOT
 from foveate.cli.inputs import comparison_table, console, group_table, labels_of, open_data, settings_of
-from foveate.data.benchmark import Benchmark
 from foveate.errors import DataError
 from foveate.files import atomic_file
+
+if TYPE_CHECKING:
+    from foveate.data.benchmark import Benchmark
 
 _DATA = typer.Argument(help="A CSV file, a folder, or a dataset name with options: critters:strength=0.9.")
 _ON_BAD = typer.Option("raise", help="What an unreadable image does: raise or skip.")
@@ -69,6 +72,7 @@ def fit(
     typer.echo(f"saved {type(model).__name__} to {out} ({model.supervision()})")
     if val is not None and set(val.class_names) <= set(model.class_names_):  # not when it learned the attribute
         from foveate.assess import evaluate as run_evaluate
+    from foveate.measure import described
 
         group_table(run_evaluate(model, val, on_bad=on_bad), "validation")
 
@@ -95,13 +99,14 @@ def evaluate(
     """Accuracy as a whole, by group, and of the worst group."""
     from foveate.assemble.saving import load
     from foveate.assess import evaluate as run_evaluate
+    from foveate.measure import described
 
     loaded = {label: load(path) for label, path in zip(labels_of(models), models, strict=True)}
     dataset = open_data(data, root)[split]
     reports = {name: run_evaluate(model, dataset, on_bad=on_bad) for name, model in loaded.items()}
     if metric is not None:
         for name, report in reports.items():
-            typer.echo(f"{name} {metric} {100 * report.value(metric):.1f}")
+            typer.echo(f"{name} {metric} {described(metric).text(report.value(metric))}")
         return
     if as_json:
         typer.echo(json.dumps({name: report.to_dict() for name, report in reports.items()}, indent=2))

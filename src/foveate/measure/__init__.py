@@ -13,9 +13,6 @@ from foveate.measure.entanglement import (
     mask_on_grid,
 )
 from foveate.measure.groups import (
-    METRICS,
-    USES_GROUPS,
-    USES_TRAIN_COUNTS,
     GroupReport,
     SmallGroupWarning,
     confusion_by_group,
@@ -33,6 +30,17 @@ from foveate.measure.localisation import (
     centre_distance,
     localisation_curve,
 )
+from foveate.measure.metric import (
+    METRICS,
+    USES_GROUPS,
+    USES_TRAIN_COUNTS,
+    Answers,
+    Metric,
+    check_selectable,
+    columns,
+    described,
+    reported,
+)
 from foveate.measure.parts import (
     ForegroundIoU,
     PartPoints,
@@ -47,7 +55,8 @@ from foveate.measure.parts import (
 from foveate.measure.swaps import donor_permutation, fill_object, swap
 
 __all__ = [
-    "METRICS", "USES_GROUPS", "USES_TRAIN_COUNTS", "CAPAccumulator", "CEPAccumulator", "DistanceStratum",
+    "METRICS", "USES_GROUPS", "USES_TRAIN_COUNTS", "Answers", "Metric", "check_selectable", "columns", "described",
+    "reported", "CAPAccumulator", "CEPAccumulator", "DistanceStratum",
     "GroupReport", "GroupRow", "ShareResult", "SmallGroupWarning", "attention_concentration", "attention_hit",
     "attention_mass", "attention_shares", "average_auc", "bilinear_weights", "by_centre_distance",
     "centre_distance", "confusion_by_group",

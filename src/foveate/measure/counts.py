@@ -164,19 +164,6 @@ class GroupTable:
             return {}
         return {"minority": minority, "majority": ~minority & (self.train > 0)}
 
-    def pooled(self, kind: str) -> float | None:
-        where = self.kinds.get(kind)
-        if where is None or self.n is None or self.correct is None or not self.n[where].sum():
-            return None
-        return float(self.correct[where].sum() / self.n[where].sum())
-
-    def ifam(self) -> float | None:
-        where = self.kinds.get("minority")
-        if where is None or self.n is None or self.correct is None:
-            return None
-        n, correct = (self.n * where).sum(axis=1), (self.correct * where).sum(axis=1)
-        return float((correct[n > 0] / n[n > 0]).min()) if n.any() else None
-
     def rows(self) -> tuple[list[GroupRow], list[str]]:
         """A row for every non-empty group, and the names of the empty ones."""
         assert self.n is not None
@@ -208,7 +195,7 @@ def indices(what: str, values: ArrayLike) -> NDArray[np.int64]:
         raise DataError(f"{what} must be one index per image, shape [N]; got shape {array.shape}.")
     if array.size and not np.issubdtype(array.dtype, np.integer) and not (array == array.astype(np.int64)).all():
         raise DataError(f"{what} must be whole numbers (class indices, not probabilities).")
-    return array.astype(np.int64)
+    return array.astype(np.int64, copy=False)
 
 
 def check_lengths(p: NDArray[Any], y: NDArray[Any], a: NDArray[Any] | None) -> None:

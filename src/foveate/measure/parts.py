@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from foveate.errors import DataError
+from foveate.measure.metric import Metric
 
 
 class ForegroundIoU:
@@ -259,3 +260,9 @@ def bg_gap(
             raise DataError("BG-GAP: expected accuracies between 0 and 1, or predictions together with labels.")
         shares.append(float(values.mean()))
     return shares[0] - shares[1]
+
+
+MIOU = Metric("miou", tables=("bench",))
+MASS = Metric("mass", tables=("bench",))
+COVERAGE = Metric("coverage", higher_is_better=None, tables=("bench",))
+KP = Metric("kp", higher_is_better=False, tables=("bench",))

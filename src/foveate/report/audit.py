@@ -19,7 +19,7 @@ from foveate.data.dataset import GroupedDataset
 from foveate.engine.progress import Progress
 from foveate.errors import DataError, suggest
 from foveate.files import write_json, write_text
-from foveate.measure import METRICS, GroupReport, SmallGroupWarning, confusion_by_group, group_report
+from foveate.measure import GroupReport, SmallGroupWarning, confusion_by_group, described, group_report, reported
 from foveate.measure.groups import SMALL_GROUP
 from foveate.report.advice import advice
 from foveate.report.discovery import Discovery
@@ -73,16 +73,17 @@ class Audit:
         return with_one[0].pseudo_groups(dataset)
 
     def failures(self, limits: Mapping[str, float]) -> list[str]:
-        """One sentence for every figure under its limit, for instance ``{"worst_group": 0.8}``; empty when all pass.
+        """One sentence for every figure worse than its limit, say ``{"worst_group": 0.8}``; empty when all pass.
 
         Metrics are those of the group report; ``shortcut`` is 1 without and 0 with a shortcut found.
         """
         said = []
         for metric, limit in limits.items():
             for entry in self.findings["models"]:
-                value = _figure(entry, metric)
-                if value < limit:
-                    said.append(f"{entry['name']}: {metric} is {100 * value:.1f}, under {100 * limit:.1f}.")
+                value, shown = _figure(entry, metric), described(metric)
+                if shown.better(limit, than=value):
+                    side = "over" if shown.higher_is_better is False else "under"
+                    said.append(f"{entry['name']}: {metric} is {shown.text(value)}, {side} {shown.text(limit)}.")
         return said
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -241,8 +242,8 @@ def audit(
 def _figure(entry: dict[str, Any], metric: str) -> float:
     if metric == "shortcut":
         return 0.0 if entry["verdict"]["level"] == "found" else 1.0
-    if metric not in METRICS:
-        known = ("shortcut", *METRICS)
+    if metric not in entry or metric not in reported():
+        known = ("shortcut", *(name for name in reported() if name in entry))
         raise DataError(f"unknown metric '{metric}'.{suggest(metric, known)} Known: {', '.join(known)}.")
     if entry[metric] is None:
         raise DataError(f"{entry['name']}: '{metric}' cannot be had from these images; it needs attributes (groups).")

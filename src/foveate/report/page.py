@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from foveate.measure import columns
 from foveate.report.charts import bar, heat_style
 from foveate.report.findings import percent, points
 
@@ -80,26 +81,21 @@ def tones(findings: dict[str, Any]) -> dict[str, str]:
     return {model["name"]: f"m{i % 8 + 1}" for i, model in enumerate(findings["models"])}
 
 
-_METRICS = (
-    ("average", "Average", "all images"),
-    ("majority", "Majority", "as in training"),
-    ("minority", "Minority", "unlike training"),
-    ("worst_group", "Worst group", "the lowest of all groups"),
-    ("worst_class", "Worst class", "the lowest of all classes"),
-)
-
-
 def summary(findings: dict[str, Any]) -> dict[str, Any]:
     """Columns and one row per model: the value of every metric and whether it is the best of its column."""
     models = findings["models"]
-    columns = [entry for entry in _METRICS if any(model[entry[0]] is not None for model in models)]
-    best = {key: max(m[key] for m in models if m[key] is not None) for key, _, _ in columns}
+    shown = [c for c in columns("audit") if any(model.get(c.name) is not None for model in models)]
+    best = {c.name: max((m[c.name] for m in models if m[c.name] is not None), key=c.goodness) for c in shown}
     gaps = {m["name"]: m["verdict"]["gap"]["value"] for m in models if m["verdict"]["compared"] == "training"}
     rows = []
     for model in models:
         cells = [
-            {"text": percent(model[key]), "best": model[key] is not None and model[key] == best[key]}
-            for key, _, _ in columns
+            {
+                "text": percent(value) if c.unit == "%" else c.text(value),
+                "best": c.higher_is_better is not None and value is not None and value == best[c.name],
+            }
+            for c in shown
+            for value in [model[c.name]]
         ]
         gap = gaps.get(model["name"])
         rows.append(
@@ -111,7 +107,8 @@ def summary(findings: dict[str, Any]) -> dict[str, Any]:
                 else {"text": points(gap), "best": abs(gap) == min(abs(value) for value in gaps.values())},
             }
         )
-    return {"columns": columns, "rows": rows, "gaps": bool(gaps)}
+    heads = [(c.name, c.title.capitalize(), c.note) for c in shown]
+    return {"columns": heads, "rows": rows, "gaps": bool(gaps)}
 
 
 def group_rows(findings: dict[str, Any]) -> dict[str, Any]:

@@ -78,7 +78,8 @@ class DAR(Adapting):
             look=Everywhere(),
             restrict=Nothing(),
             extract=FrozenBase(self.base, who="DAR"),  # step 1: the biased model, frozen
-            pool=LearnedPool(self.pool, args=shape if self.pool == "attention" else {}),  # step 2: GAP out, attention in
+            # step 2: GAP out, attention in
+            pool=LearnedPool(self.pool, args=shape if self.pool == "attention" else {}),
             decide=CrossEntropy(  # step 3: train pool and head on the balanced set
                 l1=self.l1, copies=self.copies, training=self.training,
                 select="average" if self.learn == "attribute" else self.select,

@@ -16,10 +16,11 @@ from typer.testing import CliRunner
 import foveate as fv
 from foveate.cli.data import data_app
 from foveate.data import sources
-from foveate.data.registry import LOADERS, catalogue
+from foveate.data.registry import catalogue
 from foveate.data.sources.siim import decode_runs, read_dicom
 from foveate.errors import DataError, MissingExtra, UnreadableImage
 from foveate.measure import bg_gap
+from foveate.registries import DATASETS
 
 DOCS = Path(__file__).parents[3] / "docs" / "datasets"
 
@@ -135,7 +136,7 @@ def test_imagenet_val_faults(miniatures: Any, tmp_path: Path) -> None:
 
 def test_catalogue_lists_all_and_knows_what_is_ready(miniatures: Any, tmp_path: Path) -> None:
     rows = {row.name: row for row in catalogue(tmp_path)}
-    assert set(rows) == set(LOADERS)
+    assert set(rows) == set(DATASETS)
     assert rows["critters"].ready
     assert not rows["imagenet9"].ready
     miniatures.imagenet9(tmp_path)
@@ -149,7 +150,7 @@ def test_data_list_prepare_and_check_commands(miniatures: Any, tmp_path: Path) -
     runner = CliRunner()
     listed = runner.invoke(data_app, ["list", "--json", "--root", str(tmp_path)])
     rows = json.loads(listed.stdout)
-    assert {row["name"] for row in rows} == set(LOADERS)
+    assert {row["name"] for row in rows} == set(DATASETS)
     assert "celeba" in runner.invoke(data_app, ["list"]).stdout
     miniatures.urbancars(tmp_path)
     prepared = runner.invoke(data_app, ["prepare", "urbancars", "--root", str(tmp_path)])

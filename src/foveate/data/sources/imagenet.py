@@ -175,7 +175,7 @@ _VAL_FOLDERS = ("val", "ILSVRC2012_img_val", "ILSVRC/Data/CLS-LOC/val")
 _BOX_FOLDERS = ("ILSVRC2012_bbox_val_v3", "bbox_val", "ILSVRC/Annotations/CLS-LOC/val", "Annotations")
 _LICENCE = "ImageNet terms: non-commercial research and education"
 IMAGENET9 = Source(
-    "imagenet9", "nine superclasses of ImageNet before other backgrounds (backgrounds challenge)", 4_050, _LICENCE,
+    "imagenet9", 4_050, _LICENCE,
     "https://github.com/MadryLab/backgrounds_challenge",
     "Download https://github.com/MadryLab/backgrounds_challenge/releases/download/data/"
     "backgrounds_challenge_data.tar.gz (and in_to_in9.json from the repository).",
@@ -183,7 +183,7 @@ IMAGENET9 = Source(
     {"test": dict.fromkeys(SUPERCLASSES, 450)}, {"backgrounds_challenge_data.tar.gz": None},
 )  # fmt: skip
 IMAGENET_VAL = Source(
-    "imagenet-val", "ImageNet-1k validation images with their boxes", 50_000, _LICENCE, "https://image-net.org",
+    "imagenet-val", 50_000, _LICENCE, "https://image-net.org",
     "Download ILSVRC2012_img_val.tar and ILSVRC2012_bbox_val_v3.tgz from https://image-net.org (account needed), or "
     "LOC_val_solution.csv from the Kaggle ImageNet challenge.",
     ("imagenet", "ILSVRC2012"), ("|".join(_VAL_FOLDERS), "|".join(("LOC_val_solution.csv", *_BOX_FOLDERS))),

@@ -124,7 +124,7 @@ _LICENCE = "that of Stanford Cars, Places365 and LVIS/COCO together: research on
 _MARKERS = tuple(f"{f}/{s}" for s, f in _FOLDERS.items())
 _HOME = "https://github.com/facebookresearch/Whac-A-Mole"
 URBANCARS = Source(
-    "urbancars", "urban or country cars, background and a thing beside as two shortcuts", 10_000, _LICENCE, _HOME, _GET,
+    "urbancars", 10_000, _LICENCE, _HOME, _GET,
     ("urbancars",), _MARKERS, urbancars,
     {
         "train": {
@@ -137,6 +137,6 @@ URBANCARS = Source(
     },
 )  # fmt: skip
 URBANCARS_DAR = Source(
-    "urbancars-dar", "UrbanCars with the DAR paper's counts", 10_000, _LICENCE, _HOME, _GET, ("urbancars",), _MARKERS,
+    "urbancars-dar", 10_000, _LICENCE, _HOME, _GET, ("urbancars",), _MARKERS,
     urbancars_dar, {"train": {f"{KINDS[y]}/{SHORTCUTS[a]}": n for (y, a), n in _DAR_CELLS.items()}, "target": 1012},
 )  # fmt: skip
