@@ -32,7 +32,7 @@ from foveate.data.typed import open_data
 from foveate.decide import DFRHead, LinearHead
 from foveate.engine import Selection, TensorFeed, TrainSettings, cross_entropy, seed_everything, train
 from foveate.errors import FoveateError
-from foveate.measure import METRICS, SmallGroupWarning, group_report
+from foveate.measure import SmallGroupWarning, answered, decided, figures_of, group_report
 from foveate.pool import AIMPool, AttentionPool
 
 LOOKS = ("everywhere", "centre", "attention", "truth")
@@ -273,7 +273,7 @@ def _measure(
             if (split := bench.get(name)) is not None
         }
     report = reports["test"]
-    record.metrics = {n: round(float(v), 4) for n in METRICS if (v := getattr(report, n)) is not None}
+    record.metrics = figures_of(report)
     record.score = reports["val"].value("worst_group") if "val" in reports else None
     record.supervision += "; selection: group labels (worst_group)"
     if one.look == "truth":
@@ -308,7 +308,7 @@ def _pooled(pool: str, features: Features, bench: Benchmark, seed: int) -> Poole
 
     def decide(x: NDArray[np.float32]) -> NDArray[np.int64]:
         with torch.no_grad():
-            return layer(torch.from_numpy(x)).argmax(1).numpy()
+            return decided(answered(layer(torch.from_numpy(x)).numpy()))
 
     return vectors, decide
 

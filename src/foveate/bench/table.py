@@ -16,9 +16,9 @@ from foveate.errors import FoveateError, suggest
 
 USUAL = (
     "average", "majority", "minority", "worst_group", "cep_feature", "cep_output", "cgp",
-    "miou", "mass", "coverage", "kp",
+    "miou", "mass", "coverage", "kp", "unanswered",
 )  # fmt: skip
-SMALLER = ("kp",)
+SMALLER = ("kp", "unanswered")
 """Metrics of which less is better."""
 UNRANKED = ("coverage",)
 """Metrics of which neither more nor less is better."""

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import inspect
 import json
+import logging
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -20,10 +21,11 @@ from foveate.data.registry import LOADERS
 from foveate.data.registry import load as load_data
 from foveate.engine import Selection, TrainSettings
 from foveate.errors import FoveateError
-from foveate.measure import METRICS, SmallGroupWarning, half_mask
+from foveate.measure import SmallGroupWarning, figures_of, half_mask
 from foveate.systems.part_system import PartSystem
 from foveate.systems.system import System
 
+log = logging.getLogger("foveate")
 LOCAL = ("base", "store", "progress", "checkpoint", "checkpoint_every", "workers")
 """Settings that do not change what is learned and stay out of the records."""
 
@@ -167,7 +169,9 @@ class Bench:
         found: dict[str, float] = {}
         if system.class_names_ == data.test.class_names:
             report = systems.evaluate(system, data.test)
-            found |= {n: round(float(v), 4) for n in METRICS if (v := getattr(report, n)) is not None}
+            found |= figures_of(report)
+            for remark in report.remarks():
+                log.warning("%s: %s", cell, remark)
         if chosen.core != "none":
             shares = self.entanglement(system, cell).to_dict()
             found |= {k if k.startswith(("cep_", "cap", "cgp")) else f"cep_{k}": round(v, 4) for k, v in shares.items()}

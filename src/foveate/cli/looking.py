@@ -92,6 +92,7 @@ def _looker(
     from foveate.restrict import greedy_crops
 
     if (Path(model).expanduser() / "system.json").is_file():
+        from foveate.measure import name_of
         from foveate.systems import load
 
         system = load(model)
@@ -100,7 +101,7 @@ def _looker(
             gaze = system.look(pictures)
             if sizes is not None:
                 gaze.boxes = greedy_crops(gaze.map, sizes, (pictures.shape[-2], pictures.shape[-1])) if sizes else None
-            return gaze, [f" → {system.class_names_[c]}" for c in system.predict(pictures)]
+            return gaze, [f" → {name_of(int(c), system.class_names_)}" for c in system.predict(pictures)]
 
         return by_system, system.preprocess_.prepare, system.preprocess_.fit == "squash"
 

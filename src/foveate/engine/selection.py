@@ -16,7 +16,7 @@ from torch import nn
 from foveate.engine.feed import Feed
 from foveate.errors import FoveateError, suggest
 from foveate.measure import METRICS as REPORTED
-from foveate.measure import USES_GROUPS, SmallGroupWarning, group_report
+from foveate.measure import USES_GROUPS, SmallGroupWarning, answered, decided, group_report
 
 METRICS = ("loss", *REPORTED)
 
@@ -71,7 +71,7 @@ class Selection:
         with warnings.catch_warnings():  # a warning every epoch helps nobody; the final report gives it
             warnings.simplefilter("ignore", SmallGroupWarning)
             report = group_report(
-                logits.argmax(1), labels, None if ds.attributes is None else ds.attributes[positions],
+                decided(answered(logits)), labels, None if ds.attributes is None else ds.attributes[positions],
                 self.train_counts, class_names=ds.class_names, attribute_names=ds.attribute_names,
             )  # fmt: skip
         scores = {"loss": loss}

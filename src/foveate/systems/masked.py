@@ -18,6 +18,7 @@ from foveate.errors import FoveateError, ModelError
 from foveate.extract import Backbone, BackboneSpec, MaskedViT, create_backbone, freeze
 from foveate.extract.masked_vit import check_maskable
 from foveate.look import Gaze
+from foveate.measure import answered
 from foveate.restrict import early_mask, late_mask
 from foveate.systems.erm import ERM, stands_for_weights
 from foveate.systems.mask_source import (
@@ -155,11 +156,11 @@ class _Masked(ERM):
         if not isinstance(data, GroupedDataset):
             inputs = self._joined(data, masks)
             parts = [self._logits(inputs[i : i + batch_size]) for i in range(0, len(inputs), batch_size)]
-            return torch.cat(parts).float().cpu().numpy()
+            return answered(torch.cat(parts).float().cpu().numpy())
         logits = np.full((len(data), len(self.class_names_)), np.nan, dtype=np.float32)
         loader = Loader(data, self.preprocess_, workers=workers, on_bad=on_bad, cache_bytes=0)  # type: ignore[arg-type]
         for batch in MaskedFeed(loader, self._source(), cache_bytes=0).evaluate(batch_size):
-            logits[batch.indices.numpy()] = self._logits(batch.inputs).float().cpu().numpy()
+            logits[batch.indices.numpy()] = answered(self._logits(batch.inputs).float().cpu().numpy())
         return logits
 
     def _joined(self, images: Images, masks: Sequence[Any] | Tensor | None = None) -> Tensor:

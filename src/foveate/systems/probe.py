@@ -24,6 +24,7 @@ from foveate.engine import Selection, TensorFeed, check_metric
 from foveate.errors import FoveateError, StorageError
 from foveate.extract import FeatureStore
 from foveate.extract.features import Features
+from foveate.measure import answered
 from foveate.systems.frozen_model import FrozenModel, Model
 from foveate.systems.network import default_device
 from foveate.systems.system import Images, Needs, System, aligned
@@ -284,7 +285,7 @@ class Probe(System):
                 logits = np.full((len(data), len(self.class_names_)), np.nan, dtype=np.float32)
                 for start in range(0, len(data), 4096):
                     rows = start + np.flatnonzero(found.valid[start : start + 4096])
-                    logits[rows] = self.head_.decision_function(found.batch(rows).flatten(1).numpy())
+                    logits[rows] = answered(self.head_.decision_function(found.batch(rows).flatten(1).numpy()))
                 return logits
         return super().predict_logits(data, batch_size=batch_size, workers=workers, on_bad=on_bad)
 

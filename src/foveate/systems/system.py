@@ -24,6 +24,7 @@ from foveate.engine import TrainSettings
 from foveate.errors import DataError, FoveateError, ModelError, StorageError, suggest
 from foveate.files import atomic_folder, write_json
 from foveate.look import Gaze
+from foveate.measure import answered, decided, shares_of
 
 FORMAT = 1
 Images = Tensor | NDArray[np.uint8] | Sequence[Any]
@@ -144,27 +145,29 @@ class System:
     def predict_logits(
         self, data: GroupedDataset | Images, *, batch_size: int = 128, workers: int = 0, on_bad: str = "raise"
     ) -> NDArray[np.float32]:
-        """Logits ``[n, C]`` for a dataset or a batch of images; NaN rows for images skipped as unreadable."""
+        """Logits ``[n, C]`` for a dataset or a batch of images.
+
+        A row of NaN stands for an image skipped as unreadable, a row of ``-inf`` for one that the model has no answer
+        to (NaN or infinite logits).
+        """
         self._require_fit()
         if not isinstance(data, GroupedDataset):
             prepared = self.inputs(data)
             parts = [self._logits(prepared[i : i + batch_size]) for i in range(0, len(prepared), batch_size)]
-            return torch.cat(parts).float().cpu().numpy()
+            return answered(torch.cat(parts).float().cpu().numpy())
         logits = np.full((len(data), len(self.class_names_)), np.nan, dtype=np.float32)
         loader = Loader(data, self.preprocess_, workers=workers, on_bad=on_bad, cache_bytes=0)  # type: ignore[arg-type]
         for batch in loader.in_order(batch_size):
             scores = self._logits(self.preprocess_.normalise(batch.inputs))
-            logits[batch.indices.numpy()] = scores.float().cpu().numpy()
+            logits[batch.indices.numpy()] = answered(scores.float().cpu().numpy())
         return logits
 
     def predict_proba(self, data: GroupedDataset | Images, **options: Any) -> NDArray[np.float32]:
-        """Class probabilities ``[n, C]``."""
-        logits = self.predict_logits(data, **options)
-        shifted = np.exp(logits - logits.max(1, keepdims=True))
-        return shifted / shifted.sum(1, keepdims=True)
+        """Class probabilities ``[n, C]``; rows of NaN for unreadable images, rows of 0 where there is no answer."""
+        return shares_of(self.predict_logits(data, **options))
 
     def predict(self, data: GroupedDataset | Images, **options: Any) -> NDArray[np.int64]:
-        """Class indices ``[n]``; -1 for images skipped as unreadable."""
+        """Class indices ``[n]``; -1 for images skipped as unreadable, -2 where the model has no answer (NaN)."""
         return decided(self.predict_logits(data, **options))
 
     # -- saving ---------------------------------------------------------------------------
@@ -199,15 +202,6 @@ class System:
             (temporary / "weights.safetensors").write_bytes(weights)
             write_json(temporary / "system.json", described)
         return Path(folder)
-
-
-def decided(logits: NDArray[Any]) -> NDArray[np.int64]:
-    """Class indices ``[n]`` of logits or probabilities ``[n, C]``; -1 for rows of NaN (images that could not be read).
-
-    >>> decided(np.array([[0.1, 0.2], [np.nan, np.nan]], dtype=np.float32)).tolist()
-    [1, -1]
-    """
-    return np.where(np.isnan(logits).any(1), -1, np.nan_to_num(logits).argmax(1)).astype(np.int64)
 
 
 def check_folder(folder: str | Path) -> None:
