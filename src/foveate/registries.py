@@ -161,6 +161,7 @@ _list(
     ("worst_group", "accuracies:WORST_GROUP", "the lowest accuracy of all groups"),
     ("worst_class", "accuracies:WORST_CLASS", "the lowest accuracy of all classes"),
     ("ifam_worst_group", "accuracies:IFAM", "the lowest accuracy of a class on its training-minority groups (iFAM)"),
+    ("unanswered", "accuracies:UNANSWERED", "share of images that the model had no answer to (NaN); less is better"),
     ("loss", "accuracies:LOSS", "mean cross-entropy; less is better"),
     ("cep_map", "entanglement:CEP_MAP", "core effect percentage of each channel of the last maps"),
     ("cep_pixel", "entanglement:CEP_PIXEL", "core effect percentage of each channel at each place"),

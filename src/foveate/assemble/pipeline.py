@@ -30,6 +30,7 @@ from foveate.extract import FeatureStore
 from foveate.extract.features import Features
 from foveate.extract.frozen_model import Models
 from foveate.look import Everywhere, Gaze
+from foveate.measure import answered
 from foveate.parameters import configured, unlearned
 from foveate.pool.pooling import LearnedPool, OwnPool
 from foveate.restrict.restriction import Chosen, Nothing
@@ -309,7 +310,7 @@ class Piped(System):
             return super().predict_logits(data, batch_size=batch_size, workers=workers, on_bad=on_bad)
         if getattr(self.parts_.look, "reads_masks", False):
             rows = torch.from_numpy(self._with_masks(data, self.views_))
-            return self.parts_.decide(self._vectors(rows)).detach().numpy()
+            return answered(self.parts_.decide(self._vectors(rows)).detach().numpy())
         if self.through_store and not self.parts_.pool.learns:
             try:
                 found = self.read(data, workers=workers, on_bad=on_bad)
@@ -320,7 +321,8 @@ class Piped(System):
                 for start in range(0, len(data), 4096):
                     rows_here = start + np.flatnonzero(found.valid[start : start + 4096])
                     with torch.no_grad():
-                        logits[rows_here] = self.parts_.decide(found.batch(rows_here).flatten(1)).numpy()
+                        scores = self.parts_.decide(found.batch(rows_here).flatten(1)).numpy()
+                    logits[rows_here] = answered(scores)
                 return logits
         return super().predict_logits(data, batch_size=batch_size, workers=workers, on_bad=on_bad)
 

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import inspect
 import json
+import logging
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -22,8 +23,9 @@ from foveate.data.registry import load as load_data
 from foveate.data.registry import loader
 from foveate.engine import Selection, TrainSettings
 from foveate.errors import FoveateError
-from foveate.measure import SmallGroupWarning, described, half_mask
+from foveate.measure import SmallGroupWarning, described, figures_of, half_mask
 
+log = logging.getLogger("foveate")
 LOCAL = ("base", "store", "progress", "checkpoint", "checkpoint_every", "workers")
 """Settings that do not change what is learned and stay out of the records."""
 
@@ -166,7 +168,9 @@ class Bench:
         found: dict[str, float] = {}
         if system.class_names_ == data.test.class_names:
             report = systems.evaluate(system, data.test)
-            found |= {n: round(v, 4) for n, v in report.figures.items() if v is not None}
+            found |= figures_of(report)
+            for remark in report.remarks():
+                log.warning("%s: %s", cell, remark)
         if chosen.core != "none":
             shares = self.entanglement(system, cell).to_dict()
             found |= {k if k.startswith(("cep_", "cap", "cgp")) else f"cep_{k}": round(v, 4) for k, v in shares.items()}

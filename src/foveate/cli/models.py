@@ -128,18 +128,25 @@ def predict(
     root: Path | None = _ROOT,
     on_bad: str = _ON_BAD,
 ) -> None:
-    """Predicted class and probability of every image, as CSV."""
+    """Predicted class and probability of every image, as CSV.
+
+    The class is 'unreadable' for an image that was skipped, and 'no answer' where the model gave NaN.
+    """
     from foveate.assemble.saving import load
     from foveate.assemble.system import aligned
+    from foveate.measure import NO_ANSWER, decided_by_shares, name_of
 
     system = load(model)
     dataset = aligned(system, open_data(data, root)[split])
     chances = system.predict_proba(dataset, on_bad=on_bad)
+    answers = decided_by_shares(chances)
     rows: list[list[str]] = [["image", "label", "prediction", "probability"]]
-    for i, row in enumerate(chances):
-        best = int(row.argmax())
-        told = ["unreadable", ""] if row[best] != row[best] else [system.class_names_[best], f"{row[best]:.4f}"]
+    for i, answer in enumerate(answers):
+        chance = "" if answer < 0 else f"{chances[i, answer]:.4f}"
+        told = [name_of(int(answer), system.class_names_), chance]
         rows.append([dataset.where(i), dataset.class_names[dataset.labels[i]], *told])
+    if silent := int((answers == NO_ANSWER).sum()):
+        typer.echo(f"no answer for {silent} of {len(answers)} images: the model gave NaN.", err=True)
     if out is None:
         csv.writer(sys.stdout).writerows(rows)
         return

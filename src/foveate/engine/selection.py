@@ -14,7 +14,7 @@ from torch import nn
 
 from foveate.engine.feed import Feed
 from foveate.errors import FoveateError
-from foveate.measure import SmallGroupWarning, check_selectable, group_report
+from foveate.measure import SmallGroupWarning, answered, check_selectable, decided, group_report
 
 
 @dataclass
@@ -66,7 +66,7 @@ class Selection:
         with warnings.catch_warnings():  # a warning every epoch helps nobody; the final report gives it
             warnings.simplefilter("ignore", SmallGroupWarning)
             report = group_report(
-                logits.argmax(1), labels, None if ds.attributes is None else ds.attributes[positions],
+                decided(answered(logits)), labels, None if ds.attributes is None else ds.attributes[positions],
                 self.train_counts, class_names=ds.class_names, attribute_names=ds.attribute_names, logits=logits,
             )  # fmt: skip
         scores = {"loss": report.value("loss")} | {n: v for n, v in report.figures.items() if v is not None}

@@ -90,6 +90,7 @@ WORST_CLASS = Metric(
     "worst_class", function=worst_class, note="the lowest of all classes", tables=("evaluate", "audit")
 )
 IFAM = _by_training("ifam_worst_group", function=ifam, tables=())
+UNANSWERED = Metric("unanswered", title="no answer", higher_is_better=False, tables=("bench",))
 LOSS = Metric(
     "loss", function=mean_loss, higher_is_better=False, uses_logits=True, tables=(), unit="", scale=1.0, digits=4
 )

@@ -16,9 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foveate.errors import DataError
-
-UNREADABLE = -1
-"""The prediction that stands for "this image could not be read"."""
+from foveate.measure.answers import NO_ANSWER, UNREADABLE
 
 
 def wilson_interval(correct: int, n: int, z: float = 1.959963984540054) -> tuple[float, float]:
@@ -87,6 +85,8 @@ class GroupRow:
     train_count: int | None = None
     kind: str | None = None
     """"majority" or "minority" by the training counts, None when they do not tell."""
+    unanswered: int = 0
+    """Images that the model was shown and named no class for; they count as wrong."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,8 @@ class GroupTable:
     correct: NDArray[np.int64] | None
     train: NDArray[np.int64] | None
     skipped: int
+    class_unanswered: NDArray[np.int64]
+    unanswered: NDArray[np.int64] | None
 
     @staticmethod
     def of(
@@ -126,12 +128,13 @@ class GroupTable:
         classes = classes if classes is not None else int(y.max()) + 1
         if y.min() < 0 or y.max() >= classes:
             raise DataError(f"labels run from {y.min()} to {y.max()}, but there are {classes} classes.")
-        y, right = y[read], (p == y)[read]
+        y, right, silent = y[read], (p == y)[read], (p == NO_ANSWER)[read]
         names = list(class_names) if class_names is not None else [str(c) for c in range(classes)]
         class_n = np.bincount(y, minlength=classes)
         class_correct = np.bincount(y[right], minlength=classes)
+        skipped, class_silent = int((~read).sum()), np.bincount(y[silent], minlength=classes)
         if a is None:
-            return GroupTable(names, [], class_n, class_correct, None, None, None, int((~read).sum()))
+            return GroupTable(names, [], class_n, class_correct, None, None, None, skipped, class_silent, None)
         values = values if values is not None else int(a.max()) + 1
         if a.min() < 0 or a.max() >= values:
             raise DataError(f"attributes run from {a.min()} to {a.max()}, but there are {values} values.")
@@ -144,7 +147,9 @@ class GroupTable:
             np.bincount(g, minlength=classes * values).reshape(classes, values),
             np.bincount(g[right], minlength=classes * values).reshape(classes, values),
             train,
-            int((~read).sum()),
+            skipped,
+            class_silent,
+            np.bincount(g[silent], minlength=classes * values).reshape(classes, values),
         )
 
     @property
@@ -180,7 +185,8 @@ class GroupTable:
             low, high = wilson_interval(correct, int(n))
             kind = next((kind for kind, where in kinds.items() if where[c, v]), None)
             count = None if self.train is None else int(self.train[c, v])
-            rows.append(GroupRow(name, c, v, int(n), correct, correct / int(n), low, high, count, kind))
+            silent = 0 if self.unanswered is None else int(self.unanswered[c, v])
+            rows.append(GroupRow(name, c, v, int(n), correct, correct / int(n), low, high, count, kind, silent))
         return rows, empty
 
 

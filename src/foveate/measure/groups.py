@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foveate.errors import DataError, suggest
-from foveate.measure.counts import UNREADABLE, GroupRow, GroupTable, check_lengths, indices
+from foveate.measure.answers import NO_ANSWER, UNREADABLE
+from foveate.measure.counts import GroupRow, GroupTable, check_lengths, indices
 from foveate.measure.metric import METRICS, Answers, columns, reported
 
 SMALL_GROUP = 20
@@ -45,6 +46,10 @@ class GroupReport:
     """Names of the groups without a test image."""
     missing: str | None = None
     """Why the metrics that are None are None."""
+    unanswered: int = 0
+    """Images counted as wrong because the model named no class (prediction -2: NaN or infinite logits)."""
+    unanswered_by_class: dict[str, int] = field(default_factory=dict)
+    """How many those are of each class that has any."""
 
     def value(self, name: str) -> float:
         """The metric called ``name``; a :class:`DataError` says why when it cannot be had.
@@ -113,10 +118,31 @@ class GroupReport:
             **self.figures,
             "n": self.n,
             "skipped": self.skipped,
+            "unanswered": self.unanswered,
+            "unanswered_by_class": dict(self.unanswered_by_class),
             "groups": [vars(row).copy() for row in self.groups],
             "classes": [{"name": name, "n": n, "accuracy": accuracy} for name, n, accuracy in self.classes],
             "empty_groups": list(self.empty),
         }
+
+    def remarks(self) -> list[str]:
+        """Sentences on images that were not counted, and on images that the model had no answer to.
+
+        >>> group_report([0, -1, -2, -2], [0, 0, 1, 1], None, class_names=["cat", "dog"]).remarks()[1]
+        'no answer for 2 of 3 images (dog 2 of 2): the model gave NaN or no class at all; they count as wrong.'
+        """
+        said = []
+        if self.skipped:
+            said.append(f"{self.skipped} images could not be read and are not counted.")
+        if self.unanswered:
+            sizes = {name: n for name, n, _ in self.classes}
+            where = [f"{name} {count} of {sizes[name]}" for name, count in self.unanswered_by_class.items()]
+            named = ", ".join(where[:8]) + (", …" if len(where) > 8 else "")
+            said.append(
+                f"no answer for {self.unanswered} of {self.n} images ({named}): the model gave NaN or no class at all; "
+                "they count as wrong."
+            )
+        return said
 
     def table(self, most: int = 30) -> str:
         """A table for people: the summary, then the ``most`` worst groups.
@@ -150,8 +176,7 @@ class GroupReport:
                 )
             if len(self.groups) > most:
                 lines.append(f"… and {len(self.groups) - most} groups that do better")
-        if self.skipped:
-            lines.append(f"{self.skipped} images could not be read and are not counted")
+        lines += self.remarks()
         return "\n".join(lines)
 
     def __str__(self) -> str:
@@ -181,8 +206,9 @@ def group_report(
     - ``ifam_worst_group``: see :func:`ifam_worst_group`.
 
     Args:
-        predictions: predicted class per image, ``[N]``; -1 marks an image that could not be read, which is
-            left out and counted in ``skipped``.
+        predictions: predicted class per image, ``[N]``; -1 (``UNREADABLE``) marks an image that could not be read,
+            which is left out and counted in ``skipped``; -2 (``NO_ANSWER``) one that the model named no class for,
+            which is wrong and counted in ``unanswered``.
         labels: true class, ``[N]``.
         attributes: attribute, ``[N]``, or None when unknown: then every group metric is None.
         train_counts: images per training group, ``[num_classes, num_attributes]`` or flat
@@ -202,6 +228,7 @@ def group_report(
         for c, (n, right) in enumerate(zip(table.class_n, table.class_correct, strict=True))
         if n
     ]
+    silent = {table.class_names[c]: int(n) for c, n in enumerate(table.class_unanswered) if n}
     p, y = indices("predictions", predictions), indices("labels", labels)
     a = None if attributes is None else indices("attributes", attributes)
     z = None if logits is None else np.asarray(logits)
@@ -217,6 +244,7 @@ def group_report(
         return GroupReport(
             figures, [], classes, n=int(table.class_n.sum()), skipped=table.skipped,
             missing="the data have no attributes, hence no groups.",
+            unanswered=sum(silent.values()), unanswered_by_class=silent,
         )  # fmt: skip
 
     rows, empty = table.rows()
@@ -240,7 +268,21 @@ def group_report(
         skipped=table.skipped,
         empty=empty,
         missing=missing,
+        unanswered=sum(silent.values()),
+        unanswered_by_class=silent,
     )
+
+
+def figures_of(report: GroupReport) -> dict[str, float]:
+    """The metrics of ``report`` that could be had, as records keep them: shares with four decimals.
+
+    ``unanswered``, the share of images that the model had no answer to, is there only when there are such images.
+
+    >>> figures_of(group_report([0, -2], [0, 1], None))
+    {'average': 0.5, 'worst_class': 0.0, 'unanswered': 0.5}
+    """
+    found = {name: round(v, 4) for name, v in report.figures.items() if v is not None}
+    return found | ({"unanswered": round(report.unanswered / report.n, 4)} if report.unanswered else {})
 
 
 def ifam_worst_group(
@@ -277,7 +319,8 @@ def confusion_by_group(
     """How often each group was predicted as each class: ``int [num_classes, num_attributes, num_classes]``.
 
     ``out[y, a, k]`` counts images of class ``y`` with attribute ``a`` predicted as ``k``; ``out[:, a, :]`` is
-    the confusion matrix of attribute ``a``. Unreadable images (prediction -1) are left out.
+    the confusion matrix of attribute ``a``. Images without a predicted class are in no column: unreadable ones (-1),
+    and those that the model had no answer to (-2).
 
     >>> confusion_by_group([0, 1, 1], [0, 0, 1], [0, 1, 1])[0]
     array([[1, 0],
@@ -286,8 +329,8 @@ def confusion_by_group(
     p, y = indices("predictions", predictions), indices("labels", labels)
     a = indices("attributes", attributes)
     check_lengths(p, y, a)
-    read = p != UNREADABLE
-    p, y, a = p[read], y[read], a[read]
+    named = (p != UNREADABLE) & (p != NO_ANSWER)
+    p, y, a = p[named], y[named], a[named]
     classes = num_classes or int(max(p.max(initial=0), y.max(initial=0))) + 1
     values = num_attributes or int(a.max(initial=0)) + 1
     out = np.zeros((classes, values, classes), dtype=np.int64)

@@ -201,12 +201,14 @@ def accuracy_grid(findings: dict[str, Any]) -> list[dict[str, Any]]:
 def confusions(findings: dict[str, Any]) -> dict[str, Any]:
     """What was predicted, per group while that can be read, else per class (and per attribute, for mistakes)."""
     data, attributes = findings["dataset"], findings["dataset"]["attributes"]
-    names = data["predicted_classes"]
+    names = list(data["predicted_classes"])
+    if any(model["unanswered"] for model in findings["models"]):
+        names.append("(no answer)")
     groups = max(len(model["groups"]) for model in findings["models"])
     by_group = bool(attributes) and groups <= MANY_GROUPS and len(names) <= MANY_CLASSES
     tables = []
     for model in findings["models"]:
-        counts = model["confusion"]
+        counts = _with_unanswered(model, data["classes"], len(names))
         entry: dict[str, Any] = {"model": model["name"], "rows": [], "by_attribute": [], "list": []}
         summed = [[sum(per[k] for per in row) for k in range(len(names))] for row in counts]
         entry["list"] = _mistakes(summed, data["classes"], names)[:12]
@@ -221,6 +223,18 @@ def confusions(findings: dict[str, Any]) -> dict[str, Any]:
                 entry["by_attribute"] = _by_attribute(counts, attributes, names)
         tables.append(entry)
     return {"by_group": by_group, "names": names, "tables": tables, "compact": len(names) > 6}
+
+
+def _with_unanswered(model: dict[str, Any], classes: list[str], columns: int) -> list[Any]:
+    """The model's confusion ``[C][A][K]``, with a last column of images it had no answer to when ``columns`` has it."""
+    counts = model["confusion"]
+    if not counts or len(counts[0][0]) == columns:
+        return list(counts)
+    if model["groups"]:
+        silent = {(row["label"], row["attribute"]): row["unanswered"] for row in model["groups"]}
+    else:
+        silent = {(y, 0): model["unanswered_by_class"].get(name, 0) for y, name in enumerate(classes)}
+    return [[[*cell, silent.get((y, a), 0)] for a, cell in enumerate(row)] for y, row in enumerate(counts)]
 
 
 def _row(name: str, counts: list[int], right: int, kind: str | None) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from foveate.data import sources
 from foveate.data.registry import catalogue
 from foveate.data.sources.siim import decode_runs, read_dicom
 from foveate.errors import DataError, MissingExtra, UnreadableImage
-from foveate.measure import bg_gap
+from foveate.measure import NO_ANSWER, UNREADABLE, bg_gap
 from foveate.registries import DATASETS
 
 DOCS = Path(__file__).parents[3] / "docs" / "datasets"
@@ -98,7 +98,9 @@ def test_imagenet9_variants_and_gap(miniatures: Any, tmp_path: Path) -> None:
     assert "mixed_rand" in rand.where(0)
     # ImageNet classes 0 and 7 belong to fish and bird, 3 to no superclass
     predicted = sources.to_superclasses([0, 7, 3], folder / "in_to_in9.json")
-    assert predicted.tolist() == [8, 1, -1]
+    assert predicted.tolist() == [8, 1, NO_ANSWER]  # wrong wherever it is counted, never left out
+    codes = [UNREADABLE, NO_ANSWER]
+    assert sources.to_superclasses(codes, folder / "in_to_in9.json").tolist() == codes
     assert bg_gap(predicted, [8, 1, 2], labels=[8, 1, 2]) == pytest.approx(2 / 3 - 1)
     with pytest.raises(DataError, match="from 0 to 999"):
         sources.to_superclasses([1000], folder / "in_to_in9.json")

@@ -17,6 +17,7 @@ from foveate.data.dataset import GroupedDataset
 from foveate.data.images import FileImages
 from foveate.data.sources.layout import Root, Source, benchmark_of, image_files, rows_of
 from foveate.errors import DataError, UnreadableImage, suggest
+from foveate.measure import NO_ANSWER, UNREADABLE
 
 SUPERCLASSES = ("dog", "bird", "wheeled vehicle", "reptile", "carnivore", "insect", "musical instrument", "primate",
                 "fish")  # fmt: skip
@@ -50,23 +51,25 @@ def background_pair(root: Root = None) -> tuple[GroupedDataset, GroupedDataset]:
 
 
 def to_superclasses(predictions: ArrayLike, mapping: str | Path | dict[str, int]) -> NDArray[np.int64]:
-    """Classes of ImageNet-1k (0 to 999, ``[N]``) as superclasses 0 to 8; -1 for those that belong to none.
+    """Classes of ImageNet-1k (0 to 999, ``[N]``) as superclasses 0 to 8.
+
+    Classes that belong to none become -2, which every metric counts as wrong; -1 (unreadable) and -2 stay.
 
     Args:
         predictions: class indices.
         mapping: ``in_to_in9.json`` of the backgrounds challenge, or its content.
 
     >>> to_superclasses([0, 7, 3], {"0": 8, "7": 1})
-    array([ 8,  1, -1])
+    array([ 8,  1, -2])
     """
     given = mapping if isinstance(mapping, dict) else json.loads(Path(mapping).read_text(encoding="utf-8"))
-    table = np.full(1000, -1, np.int64)
+    table = np.full(1000, NO_ANSWER, np.int64)
     for index, superclass in given.items():
         table[int(index)] = int(superclass)
     chosen = np.asarray(predictions, np.int64)
-    if chosen.size and not (chosen.min() >= 0 and chosen.max() < 1000):
+    if chosen.size and not (chosen.min() >= min(UNREADABLE, NO_ANSWER) and chosen.max() < 1000):
         raise DataError(f"expected ImageNet classes from 0 to 999, found {chosen.min()} to {chosen.max()}.")
-    return table[chosen]
+    return np.where(chosen < 0, chosen, table[chosen])
 
 
 # -- boxes --------------------------------------------------------------------------------
