@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from foveate.systems.parts_network import Intervention
 from PIL import Image
 from torch import Tensor, nn
 from typer.testing import CliRunner
@@ -28,7 +29,6 @@ from foveate.engine import Selection, TensorFeed
 from foveate.intervene.rehearsal import Rehearsal
 from foveate.measure import NO_ANSWER, UNREADABLE
 from foveate.report.page import confusions
-from foveate.systems.parts_network import Intervention
 
 VIEW = Preprocess((16, 16), mean=(0.0,) * 3, std=(1.0,) * 3)
 SMALL = {"width": 8, "layers": [1, 1, 1], "stem_stride": 2}

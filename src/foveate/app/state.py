@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from foveate.app.guard import read_upload
 from foveate.app.pictures import Picture, crop_pictures, part_picture, seen_picture, to_tensor
 from foveate.app.views import REFERENCE, Change, View
-from foveate.assemble.system import System, aligned, decided
+from foveate.assemble.system import System, aligned
 from foveate.data.benchmark import Benchmark
 from foveate.data.dataset import GroupedDataset
 from foveate.errors import DataError, FoveateError, ModelError

@@ -72,7 +72,6 @@ def fit(
     typer.echo(f"saved {type(model).__name__} to {out} ({model.supervision()})")
     if val is not None and set(val.class_names) <= set(model.class_names_):  # not when it learned the attribute
         from foveate.assess import evaluate as run_evaluate
-    from foveate.measure import described
 
         group_table(run_evaluate(model, val, on_bad=on_bad), "validation")
 

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from foveate.assemble.parted import Parted
 from foveate.assemble.parts_network import Intervention
-from foveate.assemble.system import decided
 from foveate.data.dataset import GroupedDataset
 from foveate.data.loading import Loader, OnBad
 from foveate.engine import default_device

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from foveate.assemble.system import decided
 from foveate.data.dataset import GroupedDataset
 from foveate.engine.progress import Progress
 from foveate.errors import DataError, suggest

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from foveate.assemble.system import System
 from foveate.data.dataset import GroupedDataset
 from foveate.errors import DataError, UnreadableImage
-from foveate.assemble.system import System
 
 
 def named_models(models: Any | Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from foveate.assemble.system import System, decided
+from foveate.assemble.system import System
 from foveate.data.dataset import GroupedDataset
 from foveate.data.preprocess import Preprocess
 from foveate.errors import DataError, UnreadableImage
