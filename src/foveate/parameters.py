@@ -25,8 +25,9 @@ def usual_training() -> Any:
 def configured(cls: type[T]) -> type[T]:
     """Class decorator: the annotated fields are the settings, and the constructor stores them as they are given.
 
-    Fields are given by name; one with ``field(default=..., kw_only=False)`` also by position. A class with a field ``training`` also takes the short words of :class:`~foveate.engine.TrainSettings`; they
-    change single values of its ``usual_training()``. A whole ``training=TrainSettings(...)`` is taken as it is.
+    Fields are given by name; one with ``field(default=..., kw_only=False)`` also by position. A class with a field
+    ``training`` also takes the short words of :class:`~foveate.engine.TrainSettings`; they change single values of its
+    ``usual_training()``. A whole ``training=TrainSettings(...)`` is taken as it is.
 
     >>> @configured
     ... class Crop(Configured):
@@ -36,7 +37,7 @@ def configured(cls: type[T]) -> type[T]:
     """
     made = dataclass(eq=False, repr=False, kw_only=True)(cls)
     if TRAINING in getattr(made, "__dataclass_fields__", {}):
-        made.__init__ = _with_words(made.__init__)  # type: ignore[misc]
+        made.__init__ = _with_words(made.__init__)  # type: ignore[method-assign]
     return made
 
 
@@ -58,8 +59,7 @@ def _with_words(plain: Any) -> Any:
 def setting_names(kind: type) -> list[str]:
     """Names of the constructor's arguments."""
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    parameters = inspect.signature(kind.__init__).parameters.values()  # type: ignore[misc]
-    return [p.name for p in parameters if p.kind in kinds and p.name != "self"]
+    return [p.name for p in inspect.signature(kind).parameters.values() if p.kind in kinds]
 
 
 def get_params(thing: Any, deep: bool = True) -> dict[str, Any]:

@@ -164,7 +164,7 @@ def _settings(kind: type[System], params: dict[str, Any], folder: Path) -> dict[
     """The settings of a saved system, if its constructor knows all of them."""
     known = [*kind.setting_names(), *(TrainSettings.model_fields if kind.trains() else ())]
     for name in params:
-        if name not in known or name == "base":
+        if name not in known or name in ("base", "training"):  # systems of their own; words that stand one by one
             raise ModelError(
                 f"{folder}: system.json has a setting '{name}', which {kind.__name__} has not.{suggest(name, known)}"
             )

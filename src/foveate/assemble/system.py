@@ -46,16 +46,20 @@ class System:
     train_counts_: NDArray[np.int64] | None = None
     selection_: dict[str, Any] | None = None
     network_: Any
-    """Where the fitted form is one network: :class:`~foveate.assemble.capabilities.HasNetwork`."""
+    """Where the fitted form is a network (:func:`~foveate.assemble.capabilities.network_of`)."""
     history_: History
 
     # -- settings -------------------------------------------------------------------------
 
-    setting_names = classmethod(parameters.setting_names)
     get_params = parameters.get_params
     set_params = parameters.set_params
     __sklearn_clone__ = parameters.unlearned
     __repr__ = parameters.shown
+
+    @classmethod
+    def setting_names(cls) -> list[str]:
+        """Names of the constructor's arguments."""
+        return parameters.setting_names(cls)
 
     @classmethod
     def trains(cls) -> bool:

@@ -14,5 +14,6 @@ from foveate.engine.settings import TrainSettings
 __all__ = [
     "METRICS", "Callback", "Drawn", "EpochEnd", "Feed", "Fixed", "History", "ImageFeed", "Objective", "Plan",
     "Progress", "Selection", "Shuffled", "StopTraining", "TensorFeed", "TrainSettings", "check_metric",
-    "cross_entropy", "default_device", "derived_seed", "parameter_groups", "predict_feed", "rate_factor", "seed_everything", "train",
+    "cross_entropy", "default_device", "derived_seed", "parameter_groups", "predict_feed", "rate_factor",
+    "seed_everything", "train",
 ]  # fmt: skip
