@@ -23,7 +23,7 @@ from benchmarks.pruned_vit import interleaved
 from foveate.assemble.network import Network
 from foveate.assemble.parts_network import PartsNetwork
 from foveate.extract import create_backbone
-from foveate.look import PartLossWeights
+from foveate.decide import PartLossWeights
 
 SMALL, LARGE = "vit_small_patch14_dinov2", "vit_base_patch14_dinov2"
 COVERAGE = 0.25

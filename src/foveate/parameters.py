@@ -38,7 +38,7 @@ def configured(cls: type[T]) -> type[T]:
     """
     made = dataclass(eq=False, repr=False, kw_only=True)(cls)
     if TRAINING in getattr(made, "__dataclass_fields__", {}):
-        made.__init__ = _with_words(made.__init__)  # type: ignore[misc]
+        made.__init__ = _with_words(made.__init__)  # type: ignore[method-assign]
     return made
 
 
@@ -60,8 +60,7 @@ def _with_words(plain: Any) -> Any:
 def setting_names(kind: type) -> list[str]:
     """Names of the constructor's arguments."""
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    parameters = inspect.signature(kind.__init__).parameters.values()  # type: ignore[misc]
-    return [p.name for p in parameters if p.kind in kinds and p.name != "self"]
+    return [p.name for p in inspect.signature(kind).parameters.values() if p.kind in kinds]
 
 
 def get_params(thing: Any, deep: bool = True) -> dict[str, Any]:

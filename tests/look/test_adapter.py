@@ -203,7 +203,40 @@ def test_bilevel_gradient_by_finite_differences() -> None:
     z_fit, y_fit, z_held, y_held = problem()
     z_fit.requires_grad_(True)
     z_held.requires_grad_(True)
-    assert torch.autograd.gradcheck(lambda a, c: bilevel_loss(a, y_fit, c, y_held, 2, 0.7, 3), (z_fit, z_held))
+    assert torch.autograd.gradcheck(lambda a, c: bilevel_loss(a, y_fit, c, y_held, 2, 0.7, 3)[0], (z_fit, z_held))
+
+
+def test_weights_are_shares_of_the_held_out_images() -> None:
+    """A weight of two is the image twice, and a weight of zero is no image."""
+    z_fit, y_fit, z_held, y_held = problem()
+    weights = torch.ones(len(y_held), dtype=torch.float64)
+    weights[0], weights[1] = 2.0, 0.0
+    rows = [0, 0, *range(2, len(y_held))]
+    loss, logits = bilevel_loss(z_fit, y_fit, z_held, y_held, 3, 0.7, 3, weights=weights)
+    repeated, _ = bilevel_loss(z_fit, y_fit, z_held[rows], y_held[rows], 3, 0.7, 3)
+    torch.testing.assert_close(loss, repeated)
+    assert logits.shape == (len(y_held), 3)
+
+
+def test_training_lowers_the_tested_equation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every outer step of the training is one value of :func:`bilevel_loss`."""
+    import foveate.look.adapter_training as training
+
+    seen: list[float] = []
+
+    def spy(*args: object, **options: object) -> tuple[Tensor, Tensor]:
+        loss, logits = bilevel_loss(*args, **options)  # type: ignore[arg-type]
+        seen.append(float(loss.detach()))
+        return loss, logits
+
+    monkeypatch.setattr(training, "bilevel_loss", spy)
+    tokens, attention, embeddings = torch.rand(12, 4, 3), torch.rand(12, 2, 2), torch.randn(12, 4, 2)
+    history = training.train_adapter(
+        AttentionAdapter(3), lambda i: (tokens[i], attention[i], embeddings[i]), torch.arange(12) % 2,
+        candidate_grid(4, [(2, 2)]), image_size=4, settings=training.AdapterSettings(steps=3, batch=4, samples=5),
+    )  # fmt: skip
+    assert history.loss == seen
+    assert len(seen) == 3
 
 
 def test_gradient_of_the_adapter_through_two_inner_steps() -> None:
@@ -220,7 +253,7 @@ def test_gradient_of_the_adapter_through_two_inner_steps() -> None:
         scores = minmax(candidate_scores(torch.func.functional_call(
             adapter, {"mlp.2.weight": weight}, (tokens, attention)), boxes, 24))  # fmt: skip
         z = mix_embeddings((4 * scores).softmax(1)[:, None], embeddings)
-        return bilevel_loss(z[:6], y[:6], z[6:], y[6:], steps=2, lr=0.5)
+        return bilevel_loss(z[:6], y[:6], z[6:], y[6:], steps=2, lr=0.5)[0]
 
     assert torch.autograd.gradcheck(outer, adapter.mlp[2].weight.detach().clone().requires_grad_(True))  # type: ignore[operator]
 
@@ -235,7 +268,7 @@ def test_gradient_with_the_noisy_choice_inside() -> None:
 
     def outer(t: Tensor) -> Tensor:
         z = mix_embeddings(perturbed_topk(base + t * direction, 2, 0.4, 40_000, seeded(7)), embeddings)
-        return bilevel_loss(z[:4], y[:4], z[4:], y[4:], steps=2, lr=0.5)
+        return bilevel_loss(z[:4], y[:4], z[4:], y[4:], steps=2, lr=0.5)[0]
 
     t = torch.zeros((), dtype=torch.float64, requires_grad=True)
     (slope,) = torch.autograd.grad(outer(t), t)
@@ -267,7 +300,7 @@ def test_training_moves_the_crop_to_the_label() -> None:
     assert (chosen(0)[:, 0].argmax(1) == 0).all()
     for _ in range(40):
         z = mix_embeddings(chosen(0.5), embeddings)
-        loss = bilevel_loss(z[:100], y[:100], z[100:], y[100:], steps=5, lr=1.0)
+        loss, _ = bilevel_loss(z[:100], y[:100], z[100:], y[100:], steps=5, lr=1.0)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()

@@ -113,12 +113,12 @@ def test_jtt_upweights_its_errors(data: Benchmark) -> None:
 
 def test_bad_settings_are_sentences() -> None:
     with pytest.raises(FoveateError, match="less than one image"):
-        fv.CVaRDRO(alpha=0.01, batch_size=16)
+        fv.CVaRDRO(alpha=0.01, batch_size=16).check()
     with pytest.raises(FoveateError, match="one device"):
-        fv.CnC(devices=2)
+        fv.CnC(devices=2).check()
     with pytest.raises(FoveateError, match=r"contrast=2 must lie in \[0, 1\]"):
-        fv.CnC(contrast=2)
+        fv.CnC(contrast=2).check()
     with pytest.raises(FoveateError, match="by is 'loss' or 'sampler'"):
-        fv.Reweight(by="magic")
+        fv.Reweight(by="magic").check()
     with pytest.raises(FoveateError, match="by is 'copies' or 'sampler'"):
-        fv.JTT(by="magic")  # type: ignore[arg-type]
+        fv.JTT(by="magic").check()

@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 import foveate as fv
 from foveate.assemble.parts_network import Intervention, PartsNetwork
 from foveate.data.benchmark import Benchmark
+from foveate.decide import PartLossWeights
 from foveate.errors import FoveateError, ModelError
-from foveate.look import PartLossWeights
 from foveate.restrict import TokenThresholds
 
 VIT = {"embed_dim": 24, "depth": 2, "num_heads": 2, "patch_size": 4}
@@ -276,11 +276,11 @@ def test_errors_are_sentences(ifam: fv.IFAM, data: Benchmark) -> None:
     with pytest.raises(ModelError, match="calibrated for 2 parts and the model has 3"):
         ifam.with_thresholds(TokenThresholds((1.0, 2.0), q=0.9))
     with pytest.raises(ModelError, match="unknown mask 'hard'"):
-        fv.IFAM(mask="hard")  # type: ignore[arg-type]
+        fv.IFAM(mask="hard").check()
     with pytest.raises(ModelError, match=r"no loss 'entropi'. Did you mean 'entropy'"):
-        fv.IFAM(loss_weights={"entropi": 1.0})
+        fv.IFAM(loss_weights={"entropi": 1.0}).check()
     with pytest.raises(FoveateError, match="backbone_scale"):
-        fv.IFAM(backbone_scale=0.1)
+        fv.IFAM(backbone_scale=0.1).check()
     with pytest.raises(ModelError, match="sees images through a mask"):
         fv.DFR(ifam).fit(data.target)
     with pytest.raises(ModelError, match="no single backbone"):

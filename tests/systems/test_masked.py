@@ -210,12 +210,12 @@ def test_sentences_for_what_cannot_be_used(early: fv.EarlyMask, test: GroupedDat
         fv.EarlyMask("micro_vit", epochs=1, **TINY).fit(bare)
     with pytest.raises(DataError, match=r"given images alone. Give masks="):
         early.predict([test[0].image])
-    with pytest.raises(NotImplementedError):  # what an audit takes for "no gaze to show"
+    with pytest.raises(DataError, match=r"given images alone"):
         early.look([test[0].image])
     with pytest.raises(DataError, match=r"one mask an image, 1; got 2"):
         early.predict([test[0].image], masks=[test.mask(0)] * 2)
     with pytest.raises(FoveateError, match=r"unknown masks 'magic'"):
-        fv.EarlyMask("micro_vit", masks="magic")
+        fv.EarlyMask("micro_vit", masks="magic").check()
     with pytest.raises(ModelError, match=r"'micro_vit' starts from scratch"):
         fv.EarlyMask("micro_vit", masks="found", epochs=1, **TINY).fit(bare)
     with pytest.raises(ModelError, match=r"(?i)micro_resnet|ResNet"):
@@ -224,6 +224,14 @@ def test_sentences_for_what_cannot_be_used(early: fv.EarlyMask, test: GroupedDat
     inputs, tokens = late.stage_inputs([test[0].image], [test.mask(0)])
     with pytest.raises(ModelError, match=r"nothing can be pruned"):
         late.logits_with_mask(inputs, tokens, prune=True)
+
+
+def test_fitting_again_with_true_masks_forgets_the_saliency(test: GroupedDataset) -> None:
+    settings = {"image_size": 64, "epochs": 0, "progress": False}
+    system = fv.EarlyMask("micro-vit", masks="found", **settings).fit(test)
+    system.set_params(masks="truth").fit(test)
+    fresh = fv.EarlyMask("micro-vit", masks="truth", **settings).fit(test)
+    np.testing.assert_array_equal(system.predict_logits(test), fresh.predict_logits(test))
 
 
 def test_a_source_must_give_masks() -> None:
@@ -236,6 +244,13 @@ def test_a_source_must_give_masks() -> None:
 
 
 def test_an_audit_goes_on_without_a_gaze(early: fv.EarlyMask, test: GroupedDataset) -> None:
-    report = fv.audit({"early": early}, test)  # discovery asks about changed images, which have no masks
+    said: list[str] = []
+    report = fv.audit({"early": early}, test, progress=said.append)  # changed images have no masks
     assert report.verdict
     assert not report.discoveries
+    assert "early: no discovery: it reads a true mask with every image, and changed images have none" in said
+
+
+def test_an_audit_of_a_model_that_finds_its_masks_discovers_and_looks(test: GroupedDataset) -> None:
+    system = fv.EarlyMask("micro-vit", masks="found", image_size=64, epochs=0, progress=False).fit(test)
+    assert fv.audit({"found": system}, test).discoveries  # its network reads four channels: embeddings are not from it

@@ -170,7 +170,7 @@ class Session:
         """Accuracy by group under ``change``; on validation unless another split is named."""
         dataset = self.data[split or self.split]
         system = self.views[model].system
-        same = dataset.attribute_names == getattr(system, "attribute_names_", None)
+        same = dataset.attribute_names == system.attribute_names_
         counts = system.train_counts_ if same and system.class_names_ == dataset.class_names else None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SmallGroupWarning)

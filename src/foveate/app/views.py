@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from foveate.assemble.capabilities import TakesMask
 from foveate.assemble.parted import Parted
-from foveate.assemble.parts_network import Intervention
+from foveate.assemble.parts_network import Intervention, patch_grid_of
 from foveate.assemble.system import System
 from foveate.data.dataset import GroupedDataset
 from foveate.errors import ModelError
@@ -86,12 +86,11 @@ class View:
             view = self.system.preprocess_
             prepared = view.prepare_mask(mask.float()) > 0.5
             inputs = self.system.inputs([image])
-            if not self.hides:
-                return self._forward(inputs * prepared), prepared
             grid = self._grid()
+            if grid is None or not isinstance(self.system, TakesMask):
+                return self._forward(inputs * prepared), prepared
             tokens = early_mask(prepared.float()[None], grid)
-            made: Any = self.system
-            return made.logits_with_mask(inputs, tokens)[0].float().numpy(), tokens.view(grid)
+            return self.system.logits_with_mask(inputs, tokens)[0].float().numpy(), tokens.view(grid)
 
     def _forward(self, inputs: Tensor) -> NDArray[np.float32]:
         return self.system._logits(inputs)[0].float().cpu().numpy()
@@ -99,9 +98,9 @@ class View:
     @property
     def hides(self) -> bool:
         """Whether a hidden patch is truly unseen."""
-        return hasattr(self.system, "logits_with_mask") and self._grid() is not None
+        return isinstance(self.system, TakesMask) and self._grid() is not None
 
-    def _grid(self) -> Any:
+    def _grid(self) -> tuple[int, int] | None:
         return None
 
     def apply(self, change: Change) -> System:
@@ -164,9 +163,7 @@ class PartView(View):
             mask = maps[:, :-1].amax(1) > maps[:, -1]
             return logits, Gaze(1 - maps[:, -1], kind="parts", parts=maps, mask=mask)
 
-    def _grid(self) -> Any:
-        from foveate.assemble.parts_network import patch_grid_of
-
+    def _grid(self) -> tuple[int, int] | None:
         stage2 = self.system.network_.stage2
         return None if stage2 is None else patch_grid_of(stage2)
 

@@ -70,11 +70,11 @@ class MaskedPath(nn.Module):
         tokens = masked._dense(images, token_mask)
         visible = tokens.keep[:, None, None, :]  # always given: a graph cannot ask whether anything is hidden
         x = tokens.x
-        for depth, block in enumerate(masked.vit.blocks):  # type: ignore[arg-type]
+        for depth, block in enumerate(masked.vit.blocks):
             rope = {}
             if tokens.rope is not None:
                 rope = {"rope": tokens.rope[depth] if masked._mixed_rope else tokens.rope}
             x = block(x, attn_mask=visible, **rope)
-        pooled = masked._pool(masked.vit.norm(x), tokens.keep)  # type: ignore[operator]
+        pooled = masked._pool(masked.vit.norm(x), tokens.keep)
         head = masked.vit.head if masked.head is None else masked.head
-        return head(pooled)  # type: ignore[operator]
+        return head(pooled)

@@ -94,9 +94,14 @@ class Network(nn.Module):
     def gradcam(self, inputs: Tensor, classes: Tensor | None = None, method: str = "grad-cam") -> Gaze:
         """Grad-CAM on the last feature map (CNN, or any net with a learned pool) or the last ViT block."""
         if not self.reads_maps:
-            layer = self.backbone.net.blocks[-1].norm1  # type: ignore[index,union-attr]
+            net: Any = self.backbone.net
             size = inputs.shape[-2:]
             return gradcam(
-                self, inputs, layer, classes, to_grid=lambda t: self.backbone.as_grid(t, size), method=method
+                self,
+                inputs,
+                net.blocks[-1].norm1,
+                classes,
+                to_grid=lambda t: self.backbone.as_grid(t, size),
+                method=method,
             )
         return gradcam(self, inputs, self.maps_tap, classes, method=method)

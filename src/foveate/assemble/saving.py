@@ -165,7 +165,7 @@ def _settings(kind: type[System], params: dict[str, Any], folder: Path) -> dict[
     known = [*kind.setting_names(), *(TrainSettings.model_fields if kind.trains() else ())]
     given = {name: value for name, value in params.items() if name in known or value is not None}
     for name in given:
-        if name not in known or name == "base":
+        if name not in known or name in ("base", "training"):  # systems of their own; words that stand one by one
             raise ModelError(
                 f"{folder}: system.json has a setting '{name}', which {kind.__name__} has not.{suggest(name, known)}"
             )

@@ -49,11 +49,15 @@ class System:
 
     # -- settings -------------------------------------------------------------------------
 
-    setting_names = classmethod(parameters.setting_names)
     get_params = parameters.get_params
     set_params = parameters.set_params
     __sklearn_clone__ = parameters.unlearned
     __repr__ = parameters.shown
+
+    @classmethod
+    def setting_names(cls) -> list[str]:
+        """Names of the constructor's arguments."""
+        return parameters.setting_names(cls)
 
     @classmethod
     def trains(cls) -> bool:

@@ -24,6 +24,7 @@ from foveate.engine import (
     Plan,
     Selection,
     Shuffled,
+    TrainSettings,
     check_metric,
     cross_entropy,
     default_device,
@@ -119,6 +120,8 @@ class Trained(System):
     # -- fitting --------------------------------------------------------------------------
 
     def check(self) -> None:
+        if not isinstance(self.training, TrainSettings):
+            raise FoveateError(f"training is a TrainSettings(…); found {type(self.training).__name__}.")
         check_metric(self.select)
         if self.on_bad not in ("raise", "skip"):
             raise FoveateError(f"on_bad is 'raise' or 'skip'; found '{self.on_bad}'.")
@@ -176,7 +179,8 @@ class Trained(System):
     def _started(self, train: GroupedDataset) -> tuple[Backbone, Preprocess]:
         from foveate.extract.named import open_backbone
 
-        asked = (self.image_size,) * 2 if isinstance(self.image_size, int) else self.image_size
+        size = self.image_size
+        asked = (size, size) if isinstance(size, int) else None if size is None else (size[0], size[1])
         name = stands_for_weights(self.backbone, self.pretrained)
         if name is not None:
             if self.weights or self.small_stem or self.model_args:
@@ -186,15 +190,15 @@ class Trained(System):
                 )
             return open_backbone(name, asked)
         known = self.pretrained or self.weights
-        size = tuple(asked) if asked else native_size(self.backbone) if known else common_size(train)
+        seen = asked or (native_size(self.backbone) if known else common_size(train))
         backbone = create_backbone(
-            self.backbone, image_size=size, small_stem=self.small_stem, pretrained=self.pretrained,
+            self.backbone, image_size=seen, small_stem=self.small_stem, pretrained=self.pretrained,
             checkpoint=self.weights, **(self.model_args or {}),
         )  # fmt: skip
         if known:
-            return backbone, default_preprocess(backbone, size)
+            return backbone, default_preprocess(backbone, seen)
         mean, std = channel_statistics(train, seed=self.training.seed)
-        return backbone, Preprocess(size, mean=mean, std=std)
+        return backbone, Preprocess(seen, mean=mean, std=std)
 
     @property
     def starts_trained(self) -> bool:

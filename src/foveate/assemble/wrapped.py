@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import zipfile
 from collections.abc import Callable, Sequence
@@ -37,16 +38,17 @@ class Wrapped(System):
     def __init__(self, model: Any = None, name: str = "model"):
         self.model = model
         self.name = name
-        self.attribute_names_: list[str] | None = None
-        self.train_counts_ = None
 
     def __repr__(self) -> str:
         return f"Wrapped({self.name}, {len(self.class_names_)} classes)"
 
+    def __sklearn_clone__(self) -> Wrapped:
+        return self  # there is no settings-only form of it, and nothing here can change it
+
     def supervision(self) -> str:
         return "not known (trained elsewhere)"
 
-    def fit(self, *args: Any, **options: Any) -> System:
+    def fit(self, train: Any = None, target: Any = None, val: Any = None, *, callbacks: Any = ()) -> Wrapped:
         raise ModelError(f"{self.name} was trained elsewhere; foveate only predicts with it and audits it.")
 
     def save(self, folder: str | Path) -> Path:
@@ -164,7 +166,7 @@ def _timm(
         raise ModelError(_nameless(name))
     size = size or native_size(name)
     try:
-        net = timm.create_model(name, num_classes=len(class_names), img_size=size)
+        net: Any = timm.create_model(name, num_classes=len(class_names), img_size=size)
     except TypeError:  # CNNs take any size and do not know the word
         net = timm.create_model(name, num_classes=len(class_names))
     try:
@@ -175,11 +177,11 @@ def _timm(
             f"{str(error).splitlines()[1].strip() if len(str(error).splitlines()) > 1 else error} "
             "Name the model the checkpoint was made with, and every class it knows."
         ) from error
-    head = net.get_classifier()  # type: ignore[operator]
+    head = net.get_classifier()
     if not isinstance(head, nn.Linear):
         raise ModelError(f"'{name}' ends in {type(head).__name__}, not in one linear layer; wrap it as a callable.")
     config = timm.data.resolve_model_data_config(net)
-    net.reset_classifier(0)  # type: ignore[operator]
+    net.reset_classifier(0)
     network = Network(Backbone(net, BackboneSpec(name, size)), head)
     return network, Preprocess(size, mean=tuple(config["mean"]), std=tuple(config["std"]))
 
@@ -236,7 +238,7 @@ def told_beside(path: Path) -> dict[str, Any]:
 
 def _onnx(path: Path) -> tuple[Logits, dict[str, Any]]:
     try:
-        import onnxruntime  # type: ignore[import-untyped,import-not-found,unused-ignore]
+        onnxruntime = importlib.import_module("onnxruntime")
     except ImportError as error:
         raise MissingExtra("onnxruntime", "onnx", "reading an ONNX model") from error
 

@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from foveate.assemble.capabilities import HasNetwork, TakesMask
-from foveate.assemble.network import Network
+from foveate.assemble.capabilities import network_of
 from foveate.assemble.system import System
 from foveate.data.dataset import GroupedDataset
 from foveate.errors import DataError, ModelError
@@ -78,7 +77,13 @@ def entanglement(
     True
     """
     system._require_fit()
-    network, view = _network_of(system), system.preprocess_
+    network, view = network_of(system), system.preprocess_
+    if network is None:
+        raise ModelError(
+            f"entanglement reads the feature maps of one network that sees the whole image, and "
+            f"{type(system).__name__} has none. Measure an ERM model, or DFR or DAR on one."
+        )
+    network.cpu().eval()
     if core is None and dataset.masks is None:
         raise DataError(f"{dataset.name} has no masks; give one core mask for all images, or add a mask column.")
     chosen = np.linspace(0, len(dataset) - 1, min(images, len(dataset))).astype(int)
@@ -107,15 +112,6 @@ def entanglement(
         **{level: accumulator.compute() for level, accumulator in cep.items()},
         cap=cap.compute(), cgp=cgp.compute(), exact=exact,
     )  # fmt: skip
-
-
-def _network_of(system: System) -> Network:
-    if not isinstance(system, HasNetwork) or isinstance(system, TakesMask) or not isinstance(system.network_, Network):
-        raise ModelError(
-            f"entanglement reads the feature maps of one network that sees the whole image, and "
-            f"{type(system).__name__} has none. Measure an ERM model, or DFR or DAR on one."
-        )
-    return system.network_.cpu().eval()
 
 
 def _prepared(system: System, dataset: GroupedDataset, core: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -57,12 +57,12 @@ def part_quality(system: Parted, dataset: GroupedDataset, fit_on: GroupedDataset
     overlap, masses, kept = ForegroundIoU(), [], []
     for rows in _batches(dataset):
         gaze = system.look(torch.stack([dataset[i].image for i in rows]))
-        masks = [dataset[i].mask for i in rows]
-        if any(mask is None for mask in masks):
+        masks = [mask for i in rows if (mask := dataset[i].mask) is not None]
+        if len(masks) < len(rows):
             raise DataError(f"{dataset.name}: some images have no mask; every image needs one here.")
         assert gaze.parts is not None
         assert gaze.mask is not None
-        true = torch.stack(masks)  # type: ignore[arg-type]
+        true = torch.stack(masks)
         overlap.update(gaze.parts, true)
         masses.append(attention_mass(gaze.map, true))
         kept.append(gaze.mask.float().mean((1, 2)))

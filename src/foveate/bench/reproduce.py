@@ -137,7 +137,8 @@ def _position(name: str, known: Sequence[str]) -> int:
 
 
 def _measured(row: Published, data: Benchmark) -> tuple[float, str]:
-    from foveate.systems import evaluate, get_system
+    from foveate.assess import evaluate
+    from foveate.systems import get_system
 
     made = recipe(row)
     assert made is not None  # rows without a recipe have an obstacle

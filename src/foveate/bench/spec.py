@@ -214,17 +214,6 @@ class Spec(_Strict):
         return hashlib.blake2b(json.dumps(parts, sort_keys=True, default=str).encode(), digest_size=6).hexdigest()
 
 
-def takes_training(kind: type[systems.System]) -> bool:
-    """Whether a system's constructor passes further settings on to :class:`~foveate.engine.TrainSettings`."""
-    last = [k for k in kind.__mro__ if "__init__" in k.__dict__ and issubclass(k, systems.System)]
-    takes = False
-    for one in last:
-        takes = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(one).parameters.values())
-        if not takes:
-            break
-    return takes
-
-
 Mistake = tuple[tuple[str | int, ...], str]
 
 
@@ -304,8 +293,8 @@ def _method_mistakes(spec: Spec, label: str, method: Method) -> Iterator[Mistake
         yield (*at, "search"), f"'{method.search}' needs to know how many points to try: give 'trials'."
     if method.prune and method.post_hoc:
         yield (*at, "prune"), "systems on a base are cheap and are not pruned; leave 'prune' out."
-    trained = TrainSettings.model_fields if takes_training(kind) else {}
-    known = [n for n in {**dict.fromkeys(takes), **trained} if n not in GIVEN]
+    trained = TrainSettings.model_fields if kind.trains() else {}
+    known = [n for n in {**dict.fromkeys(takes), **trained} if n not in (*GIVEN, "training")]
     for where, names in (("settings", method.settings), ("grid", method.grid), ("space", method.space)):
         for name in names:
             if name in GIVEN:
@@ -327,11 +316,11 @@ def _method_mistakes(spec: Spec, label: str, method: Method) -> Iterator[Mistake
 
 
 def _try(kind: type[systems.System], settings: dict[str, Any]) -> None:
-    """Constructors do no work, so a value that does not fit shows before anything runs."""
+    """A value that does not fit shows before anything runs."""
     names = kind.setting_names()
     network = {"backbone": "micro_resnet"} if "backbone" in names and "backbone" not in settings else {}
     try:
-        kind(**network, **settings)
+        kind(**network, **settings).check()
     except TypeError as error:
         raise FoveateError(f"{kind.__name__} does not take these settings: {error}.") from error
 

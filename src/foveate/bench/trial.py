@@ -17,7 +17,7 @@ from typing import Any
 import foveate.systems as systems
 from foveate.assemble.parted import Parted
 from foveate.assemble.system import System
-from foveate.bench.spec import GIVEN, Spec, takes_training
+from foveate.bench.spec import GIVEN, Spec
 from foveate.data.benchmark import Benchmark
 from foveate.data.registry import load as load_data
 from foveate.data.registry import loader
@@ -92,7 +92,7 @@ class Bench:
         """The system of a cell with the settings of one point, not fitted."""
         spec, method = self.spec, self.spec.methods[cell.method]
         names = method.kind.setting_names()
-        trains = takes_training(method.kind)
+        trains = method.kind.trains()
         given: dict[str, Any] = {"select": spec.select_of(cell.dataset), "store": str(self.runs / "features")}
         given = {k: v for k, v in given.items() if k in names}
         if trains or "seed" in names:
@@ -139,7 +139,7 @@ class Bench:
             warnings.simplefilter("ignore", SmallGroupWarning)
             score = self.score(system, cell)
             metrics = self.metrics(system, cell)
-        settings = {k: v for k, v in system.get_params().items() if k not in LOCAL and k not in GIVEN}
+        settings = {k: v for k, v in system.settings().items() if k not in LOCAL and k not in GIVEN}
         history = getattr(system, "history_", None)
         return Outcome(
             score=score,

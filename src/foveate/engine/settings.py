@@ -42,27 +42,27 @@ class TrainSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", validate_assignment=True)
 
-    epochs: int = Field(10, ge=0)
-    batch_size: int = Field(64, ge=1)
-    lr: float = Field(1e-3, gt=0)
-    weight_decay: float = Field(1e-4, ge=0)
+    epochs: int = Field(default=10, ge=0)
+    batch_size: int = Field(default=64, ge=1)
+    lr: float = Field(default=1e-3, gt=0)
+    weight_decay: float = Field(default=1e-4, ge=0)
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
-    momentum: float = Field(0.9, ge=0, lt=1)
+    momentum: float = Field(default=0.9, ge=0, lt=1)
     schedule: Literal["constant", "cosine", "onecycle"] = "cosine"
-    warmup: float = Field(0.0, ge=0, lt=1)
-    clip: float | None = Field(None, gt=0)
+    warmup: float = Field(default=0.0, ge=0, lt=1)
+    clip: float | None = Field(default=None, gt=0)
     precision: str = "32-true"
     accelerator: str = "auto"
     devices: int | str = 1
     strategy: str = "auto"
-    patience: int | None = Field(None, ge=1)
+    patience: int | None = Field(default=None, ge=1)
     drop_last: bool = False
-    reference_batch: int | None = Field(None, ge=1)
+    reference_batch: int | None = Field(default=None, ge=1)
     normalise_decay: bool = False
-    ema: float | None = Field(None, gt=0, lt=1)
+    ema: float | None = Field(default=None, gt=0, lt=1)
     seed: int = 0
     checkpoint: str | None = None
-    checkpoint_every: int = Field(1, ge=1)
+    checkpoint_every: int = Field(default=1, ge=1)
     progress: bool = True
 
     def changed(self, **values: Any) -> TrainSettings:

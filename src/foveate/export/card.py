@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from foveate.assemble.capabilities import TakesMask
+from foveate.assemble.parted import Parted
 from foveate.assemble.system import System
 from foveate.assess import evaluate
 from foveate.data.dataset import GroupedDataset
@@ -57,8 +59,9 @@ def model_card(
 
 def intervention_of(system: System) -> dict[str, Any] | None:
     """Parts and tokens a user has removed from ``system``, as JSON values; None when nothing was."""
-    dropped = [int(p) for p in getattr(system, "dropped_parts_", None) or ()]
-    limits = getattr(system, "token_thresholds_", None)
+    if not isinstance(system, Parted):
+        return None
+    dropped, limits = [int(p) for p in system.dropped_parts_ or ()], system.token_thresholds_
     if not dropped and limits is None:
         return None
     return {"dropped_parts": dropped, "token_thresholds": None if limits is None else limits.to_dict()}
@@ -91,7 +94,7 @@ def _facts(system: System) -> str:
 
 def _labels(system: System) -> str:
     text = f"Labels consumed, step by step: {system.supervision()}."
-    names, counts = getattr(system, "attribute_names_", None), system.train_counts_
+    names, counts = system.attribute_names_, system.train_counts_
     if names is None or counts is None:
         return f"## Supervision\n\n{text} The training data had no attributes, so groups were unknown to it."
     groups = [f"{c}/{a}" for c in system.class_names_ for a in names]
@@ -167,7 +170,7 @@ def _limits(system: System, report: GroupReport | None, data: GroupedDataset | N
                 f"The worst group lies {100 * gap:.0f} points below the average: do not use the model where that "
                 "group matters before this is mended."
             )
-    if hasattr(system, "logits_with_mask"):
+    if isinstance(system, TakesMask):
         told.append(
             "What lies outside the mask cannot change the prediction once the mask is fixed; the mask itself is made "
             "from the whole image."

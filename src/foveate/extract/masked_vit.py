@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -64,6 +65,9 @@ class MaskedViT(nn.Module):
     True
     """
 
+    vit: Any
+    """timm's module: what ViTs have in common there is no type of."""
+
     def __init__(
         self,
         vit: nn.Module,
@@ -73,7 +77,7 @@ class MaskedViT(nn.Module):
         bucket_overhead: float = 24.0,
     ):
         super().__init__()
-        net = vit.net if isinstance(vit, Backbone) else vit
+        net: Any = vit.net if isinstance(vit, Backbone) else vit
         check_maskable(net)
         if head is None and hasattr(net, "head_dist"):
             raise ModelError(
@@ -84,14 +88,14 @@ class MaskedViT(nn.Module):
         self.head = head
         self.max_buckets = max_buckets
         self.bucket_overhead = bucket_overhead
-        self.prefix = int(net.num_prefix_tokens)  # type: ignore[arg-type]
-        self.dim = int(net.embed_dim)  # type: ignore[arg-type]
-        self.patch_size: tuple[int, int] = tuple(net.patch_embed.patch_size)  # type: ignore
+        self.prefix = int(net.num_prefix_tokens)
+        self.dim = int(net.embed_dim)
+        self.patch_size: tuple[int, int] = tuple(net.patch_embed.patch_size)
 
     def forward(self, images: Tensor, token_mask: Tensor, prune: bool = False, soft: bool = False) -> Tensor:
         """Logits ``[B, classes]`` of ``images [B, 3, H, W]`` under ``token_mask [B, N]`` (or ``[B, h, w]``)."""
         features = self.features(images, token_mask, prune, soft)
-        return self.head(features) if self.head is not None else self.vit.head(features)  # type: ignore
+        return self.head(features) if self.head is not None else self.vit.head(features)
 
     def features(self, images: Tensor, token_mask: Tensor, prune: bool = False, soft: bool = False) -> Tensor:
         """What the classifier sees, ``[B, dim]``: CLS after the final norm (or the mean of the kept patches for a
@@ -131,10 +135,10 @@ class MaskedViT(nn.Module):
                 f"the images are {height}x{width} px, which the patch size {patch_h}x{patch_w} does not divide. "
                 f"Resize them, for instance to {round(height / patch_h) * patch_h}x{round(width / patch_w) * patch_w}."
             )
-        built = self.vit.patch_embed.img_size  # type: ignore[union-attr]
-        if built is not None and not self._dynamic and tuple(built) != (height, width):  # type: ignore[arg-type]
+        built = self.vit.patch_embed.img_size
+        if built is not None and not self._dynamic and tuple(built) != (height, width):
             raise ModelError(
-                f"this ViT was built for images of {built[0]}x{built[1]} px and got {height}x{width}. "  # type: ignore
+                f"this ViT was built for images of {built[0]}x{built[1]} px and got {height}x{width}. "
                 "Resize the images, or build the model with img_size=... or dynamic_img_size=True."
             )
         return height // patch_h, width // patch_w
@@ -179,12 +183,12 @@ class MaskedViT(nn.Module):
 
     def _dense(self, images: Tensor, mask: Tensor) -> _Tokens:
         """All tokens; under a boolean mask the hidden ones are zero."""
-        embedded = self.vit._pos_embed(self.vit.patch_embed(images))  # type: ignore[operator]
+        embedded = self.vit._pos_embed(self.vit.patch_embed(images))
         x, rope = embedded if isinstance(embedded, tuple) else (embedded, None)
         keep = F.pad(mask, (self.prefix, 0), value=1)
         if mask.dtype == torch.bool:
             x = torch.where(keep[..., None], x, torch.zeros((), dtype=x.dtype, device=x.device))
-        return _Tokens(self.vit.norm_pre(x), rope, keep)  # type: ignore[operator]
+        return _Tokens(self.vit.norm_pre(x), rope, keep)
 
     def _pruned(self, images: Tensor, mask: Tensor) -> list[tuple[Tensor, _Tokens]]:
         """Buckets of images with only their kept tokens, padded to the longest of the bucket."""
@@ -192,7 +196,7 @@ class MaskedViT(nn.Module):
         counts = mask.sum(1)
         shape = (1, rows, columns, self.dim) if self._dynamic else (1, rows * columns, self.dim)
         # an embedding of zeros gives the prefix tokens and every patch's position, whatever the model adds
-        embedded = self.vit._pos_embed(torch.zeros(shape, dtype=images.dtype, device=images.device))  # type: ignore
+        embedded = self.vit._pos_embed(torch.zeros(shape, dtype=images.dtype, device=images.device))
         base, rope = embedded if isinstance(embedded, tuple) else (embedded, None)
         prefix, positions = base[:, : self.prefix], base[0, self.prefix :]
         patches = images.unflatten(3, (columns, -1)).unflatten(2, (rows, -1)).permute(0, 2, 4, 1, 3, 5)
@@ -214,7 +218,7 @@ class MaskedViT(nn.Module):
             padded = kept.new_zeros(len(members), longest, self.dim)
             padded[filled] = kept
             x = torch.cat([prefix.to(kept.dtype).expand(len(members), -1, -1), padded], 1)
-            x = self.vit.norm_pre(x)  # type: ignore[operator]
+            x = self.vit.norm_pre(x)
             found.append((members, _Tokens(x, _gather_rope(rope, where), F.pad(filled, (self.prefix, 0), value=True))))
         return found
 
@@ -222,7 +226,7 @@ class MaskedViT(nn.Module):
         """The patch embedding of single patches, ``[M, 3, ph, pw]`` to ``[M, dim]``: the same convolution as a
         matrix product."""
         stem = self.vit.patch_embed
-        return stem.norm(F.linear(patches.flatten(1), stem.proj.weight.flatten(1), stem.proj.bias))  # type: ignore
+        return stem.norm(F.linear(patches.flatten(1), stem.proj.weight.flatten(1), stem.proj.bias))
 
     def _blocks(self, tokens: _Tokens, soft: bool = False) -> Tensor:
         x, keep = tokens.x, tokens.keep
@@ -248,9 +252,9 @@ class MaskedViT(nn.Module):
             return x
 
         again = bool(getattr(self.vit, "grad_checkpointing", False)) and torch.is_grad_enabled()
-        for depth, block in enumerate(self.vit.blocks):  # type: ignore[arg-type]
+        for depth, block in enumerate(self.vit.blocks):
             x = checkpoint(run, block, x, depth, use_reentrant=False) if again else run(block, x, depth)
-        return self.vit.norm(x)  # type: ignore[operator]
+        return self.vit.norm(x)
 
     @property
     def _mixed_rope(self) -> bool:
@@ -263,7 +267,7 @@ class MaskedViT(nn.Module):
             first = 0 if getattr(self.vit, "pool_include_prefix", False) else self.prefix
             weights = keep[:, first:, None].to(x.dtype)
             pooled = (x[:, first:] * weights).sum(1) / weights.sum(1).clamp(min=1)
-        return self.vit.head_drop(self.vit.fc_norm(pooled))  # type: ignore[operator]
+        return self.vit.head_drop(self.vit.fc_norm(pooled))
 
 
 def _gather_rope(rope: Tensor | None, where: Tensor) -> Tensor | None:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import torch
 
+from foveate.assemble.capabilities import HasParts
 from foveate.assemble.parted import Parted
 from foveate.assemble.system import System, aligned
 from foveate.assess import evaluate, report_of
@@ -67,9 +68,10 @@ def search_parts(
     if how not in ("leave-one-out", "greedy"):
         raise ModelError(f"unknown way to choose parts '{how}'; use 'leave-one-out' or 'greedy'.")
     chosen = check_selectable(metric)
-    parts = part_count(system)
-    already = set(getattr(system, "dropped_parts_", None) or ())
-    candidates = [k for k in range(parts) if k not in already]
+    if not isinstance(system, HasParts):
+        raise ModelError(_no_parts(system))
+    already = set(system.dropped_parts_ or ())
+    candidates = [k for k in range(system.parts) if k not in already]
 
     report = _reports(system, val, options)
 
@@ -85,7 +87,7 @@ def search_parts(
             f"on {val.name} the model scores better without each of its {len(candidates)} parts, and without all of "
             f"them nothing is left to look at. {advice} train it anew, with another number of parts."
         )
-    changed = copy.copy(system.with_parts_removed(already | set(found.removed)))  # type: ignore[attr-defined]
+    changed = copy.copy(system.with_parts_removed(already | set(found.removed)))
     before = system.selection_ or {"metric": "", "uses_groups": False}
     told = f"parts removed by {metric}"
     changed.selection_ = {
@@ -99,7 +101,8 @@ def search_parts(
 def _reports(system: System, val: GroupedDataset, options: dict[str, Any]) -> Callable[[set[int]], GroupReport]:
     """Gives the report on ``val`` with a set of parts removed."""
     if not isinstance(system, Parted):
-        return lambda gone: evaluate(system.with_parts_removed(gone), val, **options)  # type: ignore[attr-defined]
+        assert isinstance(system, HasParts)
+        return lambda gone: evaluate(system.with_parts_removed(gone), val, **options)
     limits = system.token_thresholds_
     val = aligned(system, val)
     rehearsal = Rehearsal(system, val, measure=None if limits is None else limits.measure, **options)
@@ -113,12 +116,16 @@ def _reports(system: System, val: GroupedDataset, options: dict[str, Any]) -> Ca
 
 def part_count(system: System) -> int:
     """How many parts ``system`` has; a sentence when it has none to remove."""
-    if not hasattr(system, "with_parts_removed"):
-        raise ModelError(
-            f"{type(system).__name__} has no parts to remove; interventions are for models of parts, such as IFAM "
-            "and PDiscoFormer."
-        )
-    return int(system.parts)  # type: ignore[attr-defined]
+    if not isinstance(system, HasParts):
+        raise ModelError(_no_parts(system))
+    return system.parts
+
+
+def _no_parts(system: System) -> str:
+    return (
+        f"{type(system).__name__} has no parts to remove; interventions are for models of parts, such as IFAM and "
+        "PDiscoFormer."
+    )
 
 
 @dataclass(frozen=True)
@@ -142,7 +149,7 @@ def effect(system: System, dataset: GroupedDataset, **options: Any) -> Effect:
 
 def foreground_overlap(system: System, dataset: GroupedDataset, batch_size: int = 64) -> float | None:
     """Foreground mIoU of the part maps with the true masks, as the network sees both; None without masks or parts."""
-    if dataset.masks is None or not hasattr(system, "part_maps"):
+    if dataset.masks is None or not isinstance(system, HasParts):
         return None
     overlap, used = ForegroundIoU(), 0
     for start in range(0, len(dataset), batch_size):

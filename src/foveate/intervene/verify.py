@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from foveate.assemble.capabilities import NeedsMasks, TakesMask, network_of
 from foveate.assemble.system import Images, System
 from foveate.data.dataset import GroupedDataset
 from foveate.data.preprocess import Preprocess, as_images
@@ -211,7 +212,7 @@ class _Case:
 
 def _verify_one(name: str, system: System, images: list[Tensor], masks: list[Tensor] | None, seed: int) -> Verified:
     system._require_fit()
-    held = hasattr(system, "stage_inputs") and hasattr(system, "logits_with_mask")
+    held = isinstance(system, TakesMask)
     region = "the patches its mask hides"
     changes = dict.fromkeys(REPLACEMENTS, 0.0)
     pruned: list[float] = []
@@ -220,7 +221,7 @@ def _verify_one(name: str, system: System, images: list[Tensor], masks: list[Ten
     for start in range(0, len(images), CHUNK):
         some = images[start : start + CHUNK]
         theirs = None if masks is None else masks[start : start + CHUNK]
-        if held:
+        if isinstance(system, TakesMask):
             case = _held_case(system, some, theirs)
         else:
             case, region = _free_case(system, some, theirs)
@@ -260,10 +261,12 @@ def _finite(value: Tensor) -> float:
     return math.inf if bool(value.isnan()) else float(value)
 
 
-def _held_case(system: Any, images: list[Tensor], masks: list[Tensor] | None) -> _Case:
+def _held_case(system: TakesMask, images: list[Tensor], masks: list[Tensor] | None) -> _Case:
     """The system's own mask, computed once and held."""
-    told = {"masks": masks} if masks is not None and getattr(system, "masks", None) == "truth" else {}
-    inputs, tokens = system.stage_inputs(images, **told)
+    if masks is not None and isinstance(system, NeedsMasks) and system.reads_true_masks:
+        inputs, tokens = system.stage_inputs(images, masks=masks)
+    else:
+        inputs, tokens = system.stage_inputs(images)
     inputs, tokens = inputs.detach().cpu(), tokens.detach().cpu()
     hard = tokens.dtype == torch.bool
 
@@ -310,10 +313,10 @@ def patches_to_pixels(tokens: Tensor, size: tuple[int, ...] | torch.Size) -> Ten
     return tokens.repeat_interleave(height // rows, 1).repeat_interleave(width // columns, 2)
 
 
-def _free_case(system: Any, images: list[Tensor], masks: list[Tensor] | None) -> tuple[_Case, str]:
+def _free_case(system: System, images: list[Tensor], masks: list[Tensor] | None) -> tuple[_Case, str]:
     """No mask of its own to hold: the true masks, or where it looks, say what is outside."""
     inputs = system.inputs(images).cpu()
-    size = inputs.shape[-2:]
+    size = (inputs.shape[-2], inputs.shape[-1])
     if masks is not None:
         inside = torch.stack([system.preprocess_.prepare_mask(m) for m in masks]) > 0.5
         region = "the pixels outside the true masks"
@@ -325,9 +328,9 @@ def _free_case(system: Any, images: list[Tensor], masks: list[Tensor] | None) ->
             heat = gaze.upsampled(size)
             inside = heat > heat.mean((1, 2), keepdim=True)
         inside, region = inside.cpu(), "the pixels it does not look at"
-    network = getattr(system, "network_", None)
+    network = network_of(system)
     differentiable: Callable[[Tensor], Tensor] | None = None
-    if isinstance(network, torch.nn.Module):
+    if network is not None:
 
         def differentiable(x: Tensor) -> Tensor:
             return network.cpu().eval()(x)

@@ -159,18 +159,23 @@ def unrolled_logistic(
 
 def bilevel_loss(
     z_fit: Tensor, y_fit: Tensor, z_held: Tensor, y_held: Tensor, steps: int, lr: float, classes: int | None = None,
-    l2: float = 0.0,
-) -> Tensor:  # fmt: skip
-    """Held-out cross-entropy of a logistic regression fitted in ``steps`` unrolled steps, a scalar.
+    l2: float = 0.0, weights: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Held-out cross-entropy (a scalar) of a logistic regression fitted in ``steps`` unrolled steps, and its logits.
 
-    Args: features ``[N, D]`` and classes ``[N]`` of the images fitted on and of those held out; the rest as for
-    :func:`unrolled_logistic`. Gradients reach both sets of features.
+    Args: features ``[N, D]`` and classes ``[N]`` of the images fitted on and of those held out; ``weights [N]`` of
+    those held out, by default all alike; the rest as for :func:`unrolled_logistic`. Gradients reach both sets of
+    features.
 
     >>> z, y = torch.tensor([[-1.0], [1.0]]), torch.tensor([0, 1])
-    >>> round(bilevel_loss(z, y, z, y, steps=1, lr=1.0).item(), 4)                    # log(1 + exp(-1))
-    0.3133
+    >>> loss, logits = bilevel_loss(z, y, z, y, steps=1, lr=1.0)
+    >>> round(loss.item(), 4), logits.tolist()                                        # log(1 + exp(-1))
+    (0.3133, [[0.5, -0.5], [-0.5, 0.5]])
     """
     if classes is None:
         classes = int(max(y_fit.max(), y_held.max())) + 1
     w, b = unrolled_logistic(z_fit, y_fit, steps, lr, classes, l2)
-    return F.cross_entropy(z_held @ w + b, y_held)
+    logits = z_held @ w + b
+    losses = F.cross_entropy(logits, y_held, reduction="none")
+    own = torch.ones_like(losses) if weights is None else weights.to(losses)
+    return (losses * own).sum() / own.sum().clamp(min=1e-12), logits

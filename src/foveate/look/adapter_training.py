@@ -9,17 +9,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from foveate.errors import FoveateError, TrainingStopped
 from foveate.look.adapter import (
     GRIDS,
     AttentionAdapter,
+    bilevel_loss,
     candidate_scores,
     minmax,
     mix_embeddings,
-    unrolled_logistic,
 )
 from foveate.look.topk import perturbed_topk
 
@@ -178,15 +177,14 @@ def train_adapter(
         chosen = perturbed_topk(scores, settings.crops, sigma, settings.samples, generator)
         z, y = standardised(mix_embeddings(chosen, embeddings), half), labels[rows].to(embeddings.device)
         step_size = settings.inner_lr * safe_step(z[:half])
-        w, b = unrolled_logistic(z[:half], y[:half], settings.inner_steps, step_size, classes, settings.inner_l2)
-        logits = z[half:] @ w + b
-        losses = F.cross_entropy(logits, y[half:], reduction="none")
-        own = losses.new_ones(len(losses)) if weights is None else weights[rows[half:]].to(losses)
-        loss = (losses * own).sum() / own.sum().clamp(min=1e-12)
+        loss, logits = bilevel_loss(
+            z[:half], y[:half], z[half:], y[half:], settings.inner_steps, step_size, classes, settings.inner_l2,
+            None if weights is None else weights[rows[half:]],
+        )  # fmt: skip
         if not bool(torch.isfinite(loss)):
             raise TrainingStopped(f"the adapter's loss is not finite at step {step}; lower inner_lr or lr.")
         optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimiser.step()
         schedule.step()
         history.loss.append(float(loss.detach()))

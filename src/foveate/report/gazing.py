@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from foveate.assemble.capabilities import sees_images_alone
 from foveate.data.dataset import GroupedDataset
 from foveate.errors import UnreadableImage
 from foveate.look.gaze import Gaze
@@ -28,10 +29,10 @@ BATCH = 16
 def gaze_at(system: Any, images: Sequence[Tensor], batch: int = BATCH) -> list[Gaze] | None:
     """The gaze of ``system`` on each image, one :class:`Gaze` of batch size one each.
 
-    None when the system has nothing to show (no ``look``, or it is not implemented).
+    None when the system has nothing to show: no ``look``, one that is not implemented, or that needs true masks too.
     """
     look = getattr(system, "look", None)
-    if look is None:
+    if look is None or not sees_images_alone(system):
         return None
     out: list[Gaze] = []
     for start in range(0, len(images), batch):

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from foveate.assemble.capabilities import network_of
 from foveate.assemble.system import System
 from foveate.data.dataset import GroupedDataset
 from foveate.data.preprocess import Preprocess
@@ -326,13 +327,13 @@ def _mates(labels: NDArray[np.int64], rng: np.random.Generator) -> Tensor:
 
 def embeddings_of(system: System, base: Groundwork, tick: Tick) -> NDArray[np.float64]:
     """Features to cluster by: the model's own, those of the ViT that found the objects, or small pictures."""
-    network = getattr(system, "network_", None)
+    network = network_of(system)
     out: list[Tensor] = []
     positions = base.seen.positions
     for start in range(0, len(positions), TOGETHER):
         images = [base.dataset[int(i)].image for i in positions[start : start + TOGETHER]]
         tick(len(images))
-        if network is not None and hasattr(network, "embed"):
+        if network is not None:
             with torch.no_grad():
                 out.append(network.cpu().eval().embed(system.inputs(images)).float().cpu())
         elif base.objects.embed is not None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from foveate.assemble.capabilities import sees_images_alone
 from foveate.assemble.system import System
 from foveate.data.dataset import GroupedDataset
 from foveate.engine.progress import Progress
@@ -39,7 +40,7 @@ def work(systems: Mapping[str, Any], dataset: GroupedDataset, wanted: bool) -> i
     if not wanted:
         return total
     each = PASSES * min(EXPERIMENTED, n) + min(OBSERVED, n)
-    able = sum(isinstance(system, System) for system in systems.values())
+    able = sum(_takes_new_images(system) for system in systems.values())
     return total + able * each + (min(OBSERVED, n) if able else 0)
 
 
@@ -74,7 +75,9 @@ def discovered(
 
     One that cannot (a model that needs the true mask of every image) is left out, and ``say`` is told.
     """
-    able = {name: system for name, system in systems.items() if isinstance(system, System)}
+    able = {name: system for name, system in systems.items() if _takes_new_images(system)}
+    for name in [name for name, system in systems.items() if isinstance(system, System) and name not in able]:
+        say(f"{name}: no discovery: it reads a true mask with every image, and changed images have none")
     if not wanted or not able or not read.any():
         return {}
     say(f"looking at {min(OBSERVED, int(read.sum()))} images")
@@ -84,10 +87,9 @@ def discovered(
     for name, system in able.items():
         say(f"{name}: exchanging properties between images")
         bar.note(f"{name}: experiments")
-        try:
-            found[name] = discover(
-                system, base, probabilities[name], predicted, name=name, seed=seed, tick=bar.advance
-            )  # fmt: skip
-        except NotImplementedError as error:
-            say(f"{name}: no discovery: {error}")
+        found[name] = discover(system, base, probabilities[name], predicted, name=name, seed=seed, tick=bar.advance)
     return found
+
+
+def _takes_new_images(system: Any) -> bool:
+    return isinstance(system, System) and sees_images_alone(system)

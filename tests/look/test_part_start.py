@@ -72,4 +72,4 @@ def test_the_attention_of_the_packaged_vit_starts_the_parts_on_small_animals() -
 
 def test_an_unknown_start_is_named() -> None:
     with pytest.raises(ModelError, match="'attention', 'tokens' or 'random'"):
-        fv.IFAM("micro-vit", start="middle")
+        fv.IFAM("micro-vit", start="middle").check()

@@ -1,0 +1,136 @@
+"""The seven losses of parts against hand-worked answers."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from foveate.decide import PartLossWeights, part_losses, weighted_sum
+from foveate.decide.part_losses import (
+    background_presence_loss,
+    classification_loss,
+    entropy_loss,
+    equivariance_loss,
+    foreground_presence_loss,
+    orthogonality_loss,
+    total_variation_loss,
+)
+from foveate.errors import ModelError
+from foveate.look import PartDiscovery
+
+
+def test_uniform_maps() -> None:
+    maps = torch.full((3, 5, 6, 6), 0.2)
+    assert float(entropy_loss(maps)) == pytest.approx(math.log(5))
+    assert float(total_variation_loss(maps)) == 0
+    assert float(foreground_presence_loss(maps)) == pytest.approx(0.8)
+    assert float(background_presence_loss(maps)) == pytest.approx(math.log(5))
+
+
+def test_orthogonality() -> None:
+    vectors = torch.eye(5, 8)[None] * 3.0
+    assert float(orthogonality_loss(vectors)) == pytest.approx(0, abs=1e-7)
+    for parts in (1, 4, 7):
+        same = torch.randn(1, 1, 8).expand(2, parts + 1, 8)
+        assert float(orthogonality_loss(same)) == pytest.approx(parts / (parts + 1), abs=1e-5)
+    # 5 parts that are orthogonal, in channels that are all the same up to sign: the released version objects
+    channels = torch.tensor([[1.0, 1.0], [1.0, -1.0]])[None]
+    assert float(orthogonality_loss(channels)) == pytest.approx(0, abs=1e-6)
+    alike = torch.tensor([[1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0]])[None] + 1e-9
+    assert float(orthogonality_loss(alike, transposed=True)) == pytest.approx(12 / 16, abs=1e-4)
+
+
+def test_total_variation_of_a_split() -> None:
+    top = torch.zeros(4, 4)
+    top[:2] = 1
+    maps = torch.stack([top, 1 - top])[None]
+    assert float(total_variation_loss(maps)) == 0.5
+    assert float(total_variation_loss(maps.repeat(3, 1, 1, 1))) == 0.5
+    assert float(total_variation_loss(maps.transpose(2, 3))) == 0.5
+
+
+def test_presence_needs_one_image_in_the_foreground_and_all_in_the_background() -> None:
+    maps = torch.zeros(2, 3, 5, 5)
+    maps[0, 0, :3, :3] = 1  # part 0 fills one 3x3 window of one image
+    maps[1, 1, 2, 2] = 1  # part 1 one place only: mean 1/9
+    assert float(foreground_presence_loss(maps)) == pytest.approx(1 - (1 + 1 / 9) / 2)
+    maps[:, 2] = 1
+    assert float(background_presence_loss(maps)) == pytest.approx(0)
+    maps[0, 2] = 0  # gone from one image, present in the other
+    assert float(background_presence_loss(maps)) == pytest.approx(-math.log(1e-12) / 2, rel=1e-5)
+    maps[0, 2, 1:4, 1:4] = 1  # the centre has no weight; windows at the middle of an edge hold 6 of 9, corners 4 of 9
+    assert float(background_presence_loss(maps)) == pytest.approx(-math.log(4 / 9) / 2, rel=1e-5)
+
+
+def test_equivariance_leaves_the_background_out() -> None:
+    maps = torch.rand(2, 4, 5, 5)
+    other = maps.clone()
+    other[:, -1] = torch.rand(2, 5, 5)
+    assert float(equivariance_loss(maps, other)) == pytest.approx(0, abs=1e-6)
+    blocks = torch.zeros(1, 2, 2, 2)
+    blocks[0, 0, 0] = 1
+    assert float(equivariance_loss(blocks, blocks.flip(2))) == pytest.approx(1)
+
+
+def test_classification_of_flat_scores() -> None:
+    assert float(classification_loss(torch.zeros(4, 3), torch.tensor([0, 1, 2, 0]))) == pytest.approx(math.log(3))
+
+
+def test_gradients_are_finite_on_hard_maps() -> None:
+    hard = torch.zeros(2, 4, 5, 5)
+    hard[:, 1] = 1
+    hard.requires_grad_()
+    total = entropy_loss(hard) + background_presence_loss(hard) + total_variation_loss(hard)
+    (total + foreground_presence_loss(hard) + equivariance_loss(hard, hard.detach().flip(3))).backward()
+    assert hard.grad is not None
+    assert torch.isfinite(hard.grad).all()
+
+
+def test_all_losses_train_every_parameter() -> None:
+    discovery = PartDiscovery(8, 4, classes=3).train()
+    out = discovery(torch.randn(4, 8, 6, 6))
+    losses = part_losses(out, torch.tensor([0, 1, 2, 0]), unwarped=out.maps.flip(3).detach())
+    assert len(losses) == 7
+    weighted_sum(losses).backward()
+    for name, parameter in discovery.named_parameters():
+        assert parameter.grad is not None, name
+        assert float(parameter.grad.abs().max()) > 0, name
+    plain = {name: torch.tensor(1.0) for name in losses}
+    assert float(weighted_sum(plain)) == 8
+    assert float(weighted_sum(plain, PartLossWeights(background_presence=0))) == 6
+
+
+def test_discovers_two_parts_from_labels() -> None:
+    """Two kinds of places on a plain background: what becomes foreground is object, and enough to tell the class."""
+    torch.manual_seed(1)
+    kinds = torch.randn(3, 8) * 1.5
+    labels = torch.arange(32) % 2
+    truth = torch.full((32, 12, 12), 2)
+    truth[:, 2:6, 2:10] = 0
+    truth[:, 6:10, 2:10] = 1
+    signs = torch.where(labels == 0, 1.0, -1.0)
+    features = kinds[truth].permute(0, 3, 1, 2) + 0.1 * torch.randn(32, 8, 12, 12)
+    features[:, 7] += 0.5 * signs[:, None, None] * (truth < 2)  # only the object tells the class
+    discovery = PartDiscovery(8, parts=2, classes=2, dropout=0.0)
+    optimiser = torch.optim.Adam(discovery.parameters(), lr=0.03)
+    for _ in range(150):
+        losses = part_losses(discovery(features), labels)
+        optimiser.zero_grad()
+        weighted_sum(losses).backward()
+        optimiser.step()
+    out = discovery.eval()(features)
+    assert float((out.logits.argmax(1) == labels).float().mean()) > 0.95
+    foreground = out.assignments < 2
+    hit = (foreground & (truth < 2)).sum()
+    assert float(hit / foreground.sum()) > 0.95
+    assert float(hit / (truth < 2).sum()) > 0.45  # the losses do not ask for all of the object
+    gaze = out.gaze()
+    assert gaze.map.shape == (32, 12, 12)
+    assert torch.equal(gaze.mask, foreground)
+
+
+def test_small_maps_are_refused() -> None:
+    with pytest.raises(ModelError, match="3x3 places"):
+        foreground_presence_loss(torch.rand(1, 3, 2, 2))
