@@ -22,7 +22,7 @@ from foveate.assemble.system import Callbacks, Images, System, aligned, training
 from foveate.data.dataset import GroupedDataset
 from foveate.data.loading import Loader, OnBad
 from foveate.data.preprocess import Preprocess
-from foveate.decide.decision import Decision
+from foveate.decide.decision import Decision, LinearFit
 from foveate.decide.gradient import CrossEntropy, PooledHead
 from foveate.decide.prompts import TextPrompts
 from foveate.engine import TensorFeed, default_device, seed_everything
