@@ -31,7 +31,6 @@ from foveate.extract import FeatureStore
 from foveate.extract.features import Features
 from foveate.extract.frozen_model import Models
 from foveate.look import Gaze
-from foveate.measure import answered
 from foveate.restrict.restriction import Chosen, Nothing
 
 if TYPE_CHECKING:
@@ -133,6 +132,11 @@ class Piped(System):
             # values in [0, 1]: each network normalises for itself
             self.preprocess_ = Preprocess((side, side), mean=(0.0,) * 3, std=(1.0,) * 3, flip=False)
         parts.decide.open(models)
+
+    @property
+    def reads_true_masks(self) -> bool:
+        """Whether a mask must come with every image: it looks at the truth."""
+        return bool(getattr(self.parts_.look, "reads_masks", False))
 
     @property
     def whole(self) -> bool:
@@ -262,7 +266,7 @@ class Piped(System):
 
     def _feed(self, dataset: GroupedDataset, views: Chosen, copies: int = 0) -> TensorFeed:
         """The features of the readable images."""
-        if getattr(self.parts_.look, "reads_masks", False):
+        if self.reads_true_masks:
             return TensorFeed(self._with_masks(dataset, views), dataset)
         found, seed = self.read(dataset, views, copies=copies), self.reading().seed
         array = np.asarray(found.array)
@@ -309,9 +313,9 @@ class Piped(System):
         self._require_fit()
         if not isinstance(data, GroupedDataset):
             return super().predict_logits(data, batch_size=batch_size, workers=workers, on_bad=on_bad)
-        if getattr(self.parts_.look, "reads_masks", False):
+        if self.reads_true_masks:
             rows = torch.from_numpy(self._with_masks(data, self.views_))
-            return answered(self.parts_.decide(self._vectors(rows)).detach().numpy())
+            return self._answers(self.parts_.decide(self._vectors(rows)).detach())
         if self.through_store and not self.parts_.pool.learns:
             try:
                 found = self.read(data, workers=workers, on_bad=on_bad)
@@ -322,8 +326,8 @@ class Piped(System):
                 for start in range(0, len(data), 4096):
                     rows_here = start + np.flatnonzero(found.valid[start : start + 4096])
                     with torch.no_grad():
-                        scores = self.parts_.decide(found.batch(rows_here).flatten(1)).numpy()
-                    logits[rows_here] = answered(scores)
+                        scores = self.parts_.decide(found.batch(rows_here).flatten(1))
+                    logits[rows_here] = self._answers(scores)
                 return logits
         return super().predict_logits(data, batch_size=batch_size, workers=workers, on_bad=on_bad)
 
