@@ -1,4 +1,4 @@
-"""A browser for every test that opens a page; skipped with a reason where there is none."""
+"""What all tests share: time limits, an honest end when a worker dies, what a machine must have, a browser."""
 
 from __future__ import annotations
 
@@ -12,6 +12,38 @@ FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run",
     "--disable-component-update", "--disable-sync",
 )  # fmt: skip
+
+
+SLOW_SECONDS = 3600
+_lost: list[str] = []
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SLOW_SECONDS))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("bf16"):
+        from foveate.engine import bf16_problem
+
+        if problem := bf16_problem():
+            pytest.skip(problem)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """A worker of pytest-xdist is gone; with ``error``, before its time."""
+    if error:
+        _lost.append(node.gateway.id)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    # a worker that dies while it collects leaves "no tests ran" and exit code 0 behind
+    if _lost and session.exitstatus == 0:
+        session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
 
 
 @pytest.fixture(scope="module")

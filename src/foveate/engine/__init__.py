@@ -1,5 +1,6 @@
 """The training engine: one loop on Lightning Fabric for every system."""
 
+from foveate.engine.bf16 import bf16_problem, require_bf16
 from foveate.engine.feed import Feed, ImageFeed, TensorFeed
 from foveate.engine.loop import History, Objective, cross_entropy, parameter_groups, train
 from foveate.engine.plan import Drawn, Fixed, Plan, Shuffled
@@ -11,6 +12,6 @@ from foveate.engine.settings import TrainSettings
 
 __all__ = [
     "METRICS", "Drawn", "Feed", "Fixed", "History", "ImageFeed", "Objective", "Plan", "Progress", "Selection",
-    "Shuffled", "TensorFeed", "TrainSettings", "check_metric", "cross_entropy", "derived_seed", "parameter_groups",
-    "predict_feed", "rate_factor", "seed_everything", "train",
+    "Shuffled", "TensorFeed", "TrainSettings", "bf16_problem", "check_metric", "cross_entropy", "derived_seed",
+    "parameter_groups", "predict_feed", "rate_factor", "require_bf16", "seed_everything", "train",
 ]  # fmt: skip
