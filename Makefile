@@ -27,7 +27,7 @@ test: $(VENV)/.dev
 
 # the second stage of CI: Ray with two worker processes (which must run here), the other exports, painting in the app
 gate: $(VENV)/.dev
-	FOVEATE_GATE=1 $(PYTEST) -m gate -n 2 --dist loadfile $(LIMITS)
+	FOVEATE_GATE=1 $(PYTEST) tests -m gate -n 2 --dist loadfile $(LIMITS)
 
 slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "slow or gate"
