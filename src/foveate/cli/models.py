@@ -102,6 +102,8 @@ def evaluate(
     if metric is not None:
         for name, report in reports.items():
             typer.echo(f"{name} {metric} {100 * report.value(metric):.1f}")
+            for remark in report.remarks():  # beside the figure, not in what a program reads
+                typer.echo(f"{name}: {remark}", err=True)
         return
     if as_json:
         typer.echo(json.dumps({name: report.to_dict() for name, report in reports.items()}, indent=2))
