@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from foveate.export.attended import AttentionPath
 
 import foveate as fv
 from foveate.data.benchmark import Benchmark
 from foveate.errors import DataError, FoveateError, MissingExtra, ModelError, StorageError
 from foveate.export import Runner, plan_of, to_folder
-from foveate.export.attended import AttentionPath
 from foveate.extract import create_backbone
 from foveate.look import cls_attention
 

@@ -55,7 +55,9 @@ class Preprocess:
                 isinstance(v, (int, float)) and not isinstance(v, bool) and math.isfinite(v) for v in value
             )
             if not numbers or (name == "size" and (len(value) != 2 or not all(v == int(v) >= 1 for v in value))):
-                raise DataError(f"size is two sides in pixels, mean and std a number a channel; found {name}={value!r}.")
+                raise DataError(
+                    f"size is two sides in pixels, mean and std a number a channel; found {name}={value!r}."
+                )
             object.__setattr__(self, name, tuple(value))
         if len(self.mean) != len(self.std) or min(self.std, default=0) <= 0:
             raise DataError(f"mean and std go together, and std is positive; found {self.mean} and {self.std}.")
