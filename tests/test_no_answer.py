@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from foveate.systems.parts_network import Intervention
 from PIL import Image
 from torch import Tensor, nn
 from typer.testing import CliRunner
@@ -20,6 +19,7 @@ import foveate as fv
 from foveate.app.render import figures, verdict
 from foveate.app.state import Session
 from foveate.app.views import Change
+from foveate.assemble.parts_network import Intervention
 from foveate.bench.records import Record
 from foveate.bench.status import Status
 from foveate.bench.table import table

@@ -13,133 +13,29 @@ from typing import Any
 
 from foveate.errors import ModelError, suggest
 
-SHAPES = frozenset(
-    [
-        "embed_dim",
-        "depth",
-        "num_heads",
-        "patch_size",
-        "mlp_ratio",
-        "qkv_bias",
-        "qk_norm",
-        "scale_attn_norm",
-        "scale_mlp_norm",
-        "proj_bias",
-        "init_values",
-        "class_token",
-        "reg_tokens",
-        "no_embed_class",
-        "pre_norm",
-        "final_norm",
-        "fc_norm",
-        "pos_embed",
-        "dynamic_img_size",
-        "dynamic_img_pad",
-        "img_size",
-        "global_pool",
-        "drop_rate",
-        "pos_drop_rate",
-        "patch_drop_rate",
-        "proj_drop_rate",
-        "attn_drop_rate",
-        "drop_path_rate",
-        "norm_layer",
-        "act_layer",
-        "mlp_layer",
-        "attn_layer",
-        "use_rot_pos_emb",
-        "use_abs_pos_emb",
-        "rope_mixed_mode",
-        "ref_feat_shape",
-        "swiglu_mlp",
-        "qkv_fused",
-        "num_reg_tokens",
-        "use_reg_token",
-        "window_size",
-        "width",
-        "layers",
-        "stem_stride",
-        "channels",
-        "depths",
-        "dims",
-        "in_chans",
-        "num_classes",
-        "output_stride",
-        "cardinality",
-        "base_width",
-        "stem_width",
-        "stem_type",
-        "replace_stem_pool",
-        "block_reduce_first",
-        "down_kernel_size",
-        "avg_down",
-        "aa_layer",
-        "drop_block_rate",
-        "zero_init_last",
-        "width_mult",
-        "growth_rate",
-        "block_config",
-        "memory_efficient",
-        "round_chs_fn",
-        "fix_stem",
-        "num_features",
-        "kernel_sizes",
-        "conv_bias",
-        "use_grn",
-        "ls_init_value",
-        "patch_stem",
-        "stem_size",
-        "head_hidden_size",
-        "conv_mlp",
-        "channel_multiplier",
-        "channel_divisor",
-        "stem_ch",
-        "antialias",
-        "squeeze",
-        "config",
-    ]  # fmt: skip
-)
+_SHAPES = """
+embed_dim depth num_heads patch_size mlp_ratio qkv_bias qk_norm scale_attn_norm scale_mlp_norm proj_bias init_values
+class_token reg_tokens no_embed_class pre_norm final_norm fc_norm pos_embed dynamic_img_size dynamic_img_pad
+img_size global_pool drop_rate pos_drop_rate patch_drop_rate proj_drop_rate attn_drop_rate drop_path_rate norm_layer
+act_layer mlp_layer attn_layer use_rot_pos_emb use_abs_pos_emb rope_mixed_mode ref_feat_shape swiglu_mlp qkv_fused
+num_reg_tokens use_reg_token window_size width layers stem_stride channels depths dims in_chans num_classes
+output_stride cardinality base_width stem_width stem_type replace_stem_pool block_reduce_first down_kernel_size
+avg_down aa_layer drop_block_rate zero_init_last width_mult growth_rate block_config memory_efficient round_chs_fn
+fix_stem num_features kernel_sizes conv_bias use_grn ls_init_value patch_stem stem_size head_hidden_size conv_mlp
+channel_multiplier channel_divisor stem_ch antialias squeeze config
+"""
+SHAPES = frozenset(_SHAPES.split())
 WORD = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,31}")
 LARGEST = 1 << 14
 MOST = 2e9
 """Parameters a network built from a file may have, roughly: nobody's memory is filled by an edited number."""
-VISION = frozenset(
-    [
-        "image_size",
-        "layers",
-        "width",
-        "head_width",
-        "patch_size",
-        "mlp_ratio",
-        "ls_init_value",
-        "patch_dropout",
-        "attentional_pool",
-        "attn_pooler",
-        "attn_pooler_queries",
-        "attn_pooler_heads",
-        "pool_type",
-        "final_ln_after_pool",
-        "pos_embed_type",
-        "no_ln_pre",
-        "output_tokens",
-        "act_kwargs",
-        "norm_kwargs",
-        "timm_model_name",
-        "timm_model_pretrained",
-        "timm_pool",
-        "timm_proj",
-        "timm_proj_bias",
-        "timm_drop",
-        "timm_drop_path",
-        "class_token_type",
-        "scale_attn",
-        "scale_attn_inner",
-        "scale_heads",
-        "scale_fc",
-        "qk_norm",
-        "block_type",
-    ]  # fmt: skip
-)
+_VISION = """
+image_size layers width head_width patch_size mlp_ratio ls_init_value patch_dropout attentional_pool attn_pooler
+attn_pooler_queries attn_pooler_heads pool_type final_ln_after_pool pos_embed_type no_ln_pre output_tokens
+act_kwargs norm_kwargs timm_model_name timm_model_pretrained timm_pool timm_proj timm_proj_bias timm_drop
+timm_drop_path class_token_type scale_attn scale_attn_inner scale_heads scale_fc qk_norm block_type
+"""
+VISION = frozenset(_VISION.split())
 
 
 def check_args(args: Mapping[str, Any]) -> dict[str, Any]:
