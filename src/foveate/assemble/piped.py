@@ -157,9 +157,14 @@ class Piped(System):
         restrict, pool = self.parts_.restrict, self.parts_.pool
         options = restrict.choices()
         chosen = has_choice(type(self).__name__, options, decide, val)
+        learned = None
         if pool.learns:
-            seed_everything(self.reading().seed)
-            self._train(pool.by or CrossEntropy(on=decide.on, select=decide.select), data, val, callbacks)
+            how = self.reading()
+            usual = CrossEntropy(on=decide.on, select=decide.select).set_params(seed=how.seed, progress=how.progress)
+            by = pool.by or usual
+            seed_everything(how.seed)
+            self._train(by, data, val, callbacks)
+            learned = by.history_.selection
         every = tuple(sorted({view for views in options.values() for view in views}))
         found = self._pooled(self._feed(data, every))
         choice = Choice(next(iter(options)), decide.strengths()[0])
@@ -172,6 +177,8 @@ class Piped(System):
             final = decide.with_strength(choice.C)
         elif len(decide.strengths()) > 1:  # it tunes itself
             self.selection_ = {"metric": "worst_group", "on": data.name, "uses_groups": True}
+        if learned is not None and (self.selection_ is None or learned["uses_groups"]):
+            self.selection_ = learned  # the pool's epoch was chosen too, and group labels must not go unsaid
         self.views_ = options[choice.views]
         self.parts_.decide = final.fit(viewed(found, self.views_))
         self.chosen_ = {"views": choice.views, "C": final.C_}
