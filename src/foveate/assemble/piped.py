@@ -214,7 +214,7 @@ class Piped(System):
         if not pool.learns:
             return feed
         pool.module_.requires_grad_(False).eval()
-        rows = torch.from_numpy(np.ascontiguousarray(feed.plain()))
+        rows = torch.from_numpy(np.array(feed.plain()))
         vectors = torch.cat([pool(part) for part in rows.float().split(256)])
         return TensorFeed(vectors.numpy(), feed.dataset)
 
