@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from benchmarks.pruned_vit import interleaved
 from foveate.assemble.network import Network
 from foveate.assemble.parts_network import PartsNetwork
-from foveate.extract import create_backbone
 from foveate.decide import PartLossWeights
+from foveate.extract import create_backbone
 
 SMALL, LARGE = "vit_small_patch14_dinov2", "vit_base_patch14_dinov2"
 COVERAGE = 0.25
