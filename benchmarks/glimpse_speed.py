@@ -19,7 +19,7 @@ import torch
 from benchmarks.pruned_vit import interleaved
 from foveate.extract import MaskedViT, create_backbone
 from foveate.restrict import extract_crops, greedy_crops
-from foveate.systems.frozen_model import FrozenModel
+from foveate.extract import FrozenModel
 from foveate.systems.glimpse import attended_tokens
 
 TARGET = 4.0

@@ -15,8 +15,8 @@ SRC = Path(__file__).parents[1] / "src" / "foveate"
 # import each other unless the layer's entry says so.
 LAYERS = [
     {"errors"},
-    {"registry"},
-    {"registries", "parameters"},
+    {"registry", "parameters"},
+    {"registries"},
     {"files", "compat"},
     {"measure", "assets"},
     {"data"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, TypeVar
@@ -64,7 +65,8 @@ def setting_names(kind: type) -> list[str]:
 
 def get_params(thing: Any, deep: bool = True) -> dict[str, Any]:
     """The settings by name; with ``deep`` also those of settings that have some, as ``name__theirs``."""
-    found = {name: getattr(thing, name) for name in setting_names(type(thing))}
+    read = getattr(thing, "_setting", None) or (lambda name: getattr(thing, name))
+    found = {name: read(name) for name in setting_names(type(thing))}
     if deep:
         for name, value in list(found.items()):
             if hasattr(value, "get_params") and not isinstance(value, type):
@@ -122,6 +124,52 @@ class Configured:
     set_params = set_params
     __sklearn_clone__ = unlearned
     __repr__ = shown
+
+
+class Part(Configured):
+    """One of the five decisions: settings, and what it holds once it was opened or fitted (names that end in ``_``).
+
+    A part describes itself (:meth:`recipe`: the key of the feature store), gives its tensors and is restored from
+    both, and knows nothing of the parts beside it.
+    """
+
+    def open(self, models: Any) -> None:
+        """Have the networks it names ready; ``models`` (:class:`~foveate.extract.Models`) opens each once."""
+
+    def plain(self) -> dict[str, Any]:
+        """The settings as JSON values; None for what has no name, such as a ready network."""
+        return {name: as_json(value) for name, value in get_params(self, deep=False).items()}
+
+    def identity(self) -> dict[str, Any]:
+        """What its answers depend on beside its settings: the weights it holds."""
+        return {}
+
+    def recipe(self) -> dict[str, Any]:
+        """Settings and identity as JSON values: equal recipes give equal answers."""
+        return {"part": type(self).__name__, **self.plain(), "of": self.identity()}
+
+    def learned(self) -> dict[str, Any]:
+        """What must be saved beside settings and tensors, as JSON values."""
+        return {}
+
+    def tensors(self) -> dict[str, Any]:
+        """What must be saved as tensors."""
+        return {}
+
+    def restore(self, learned: dict[str, Any], tensors: dict[str, Any]) -> None:
+        """Take over what :meth:`learned` and :meth:`tensors` gave."""
+
+
+def as_json(value: Any) -> Any:
+    """``value`` as JSON has it (tuples become lists), or None when JSON cannot hold it.
+
+    >>> as_json((64, 32)), as_json(object())
+    ([64, 32], None)
+    """
+    try:
+        return json.loads(json.dumps(value))
+    except (TypeError, ValueError):
+        return None
 
 
 def _kept(value: Any) -> bool:

@@ -12,6 +12,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
@@ -56,6 +57,8 @@ class Registry(Generic[T]):
         plural: what several are called; the entry-point group is ``foveate.`` and this.
         error: what an unknown name raises.
         hint: a sentence after the known names, when the name is unknown.
+        instance_of: address of the class that every thing must be an instance of; such a thing must also call itself
+            (``.name``) as it is listed.
 
     >>> shapes = Registry("shape", "shapes")
     >>> shapes.add("Counter", "collections:Counter", "counts what it is given")
@@ -66,11 +69,20 @@ class Registry(Generic[T]):
     foveate.errors.FoveateError: unknown shape 'countr'. Did you mean 'Counter'? Known: Counter.
     """
 
-    def __init__(self, kind: str, plural: str, *, error: type[FoveateError] = FoveateError, hint: str = "") -> None:
+    def __init__(
+        self,
+        kind: str,
+        plural: str,
+        *,
+        error: type[FoveateError] = FoveateError,
+        hint: str = "",
+        instance_of: str | None = None,
+    ) -> None:
         self.kind = kind
         self.plural = plural
         self.error = error
         self.hint = hint
+        self.instance_of = instance_of
         self._lines: dict[str, _Line[T]] = {}
         self._entry_points_read = False
         self._lock = threading.RLock()
@@ -101,13 +113,35 @@ class Registry(Generic[T]):
                 )
             self._put(_Line(name, target, summary))
         else:
+            self._check(name, target)
             self._put(_Line(name, _address_of(target), summary, thing=target))
 
     def remove(self, name: str) -> None:
-        """Take ``name`` out again, for instance at the end of a test."""
+        """Take ``name`` out again."""
         self._line(name)
         with self._lock:
             del self._lines[name.lower()]
+
+    @contextmanager
+    def temporarily(self, name: str, target: T | str, summary: str = "") -> Iterator[None]:
+        """List ``target`` for the length of a ``with`` block, in place of what stood under ``name``; for tests.
+
+        >>> shapes = Registry("shape", "shapes")
+        >>> with shapes.temporarily("round", dict):
+        ...     shapes.names()
+        ['round']
+        >>> shapes.names()
+        []
+        """
+        self._read_entry_points()
+        before = self._lines.pop(name.lower(), None)
+        try:
+            self.add(name, target, summary)
+            yield
+        finally:
+            self._lines.pop(name.lower(), None)
+            if before is not None:
+                self._lines[name.lower()] = before
 
     def _put(self, line: _Line[T]) -> None:
         with self._lock:
@@ -217,7 +251,9 @@ class Registry(Generic[T]):
     def _load(self, line: _Line[T]) -> T:
         if line.thing is _NOT_LOADED:
             try:
-                line.thing = _resolve(line.address)
+                thing = _resolve(line.address)
+                self._check(line.name, thing)
+                line.thing = thing
             except Exception as error:  # another package's import may fail in any way
                 if line.package is None and not isinstance(error, (ImportError, AttributeError)):
                     raise
@@ -226,9 +262,22 @@ class Registry(Generic[T]):
                 ) from error
         return cast(T, line.thing)
 
+    def _check(self, name: str, thing: Any) -> None:
+        if self.instance_of is None:
+            return
+        wanted = _resolve(self.instance_of)
+        if not isinstance(thing, wanted):
+            raise FoveateError(f"expected a {wanted.__name__}, found {type(thing).__name__}.")
+        if thing.name != name:
+            raise FoveateError(f"the {self.kind} listed as '{name}' calls itself '{thing.name}'.")
+
     def _first_words(self, name: str) -> str:
         thing = self._lines[name.lower()].thing
-        said = "" if thing is _NOT_LOADED else (getattr(thing, "__doc__", None) or "")
+        if thing is _NOT_LOADED:
+            return ""
+        # the docstring of an instance is that of its class
+        named = hasattr(thing, "__qualname__")
+        said = (thing.__doc__ if named else getattr(thing, "title", None)) or ""
         return said.strip().splitlines()[0] if said.strip() else ""
 
 

@@ -1,19 +1,19 @@
-"""The grid: what is left out and why, known rows under their names, and a small run end to end."""
+"""The grid: what is left out and why, named cells are the named systems, and a small run end to end."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
-from foveate.bench.features import Looker, SplitFeatures, _batch
-from foveate.bench.grid import Combination, Grid, combinations, run_grid
+import foveate as fv
+from foveate.bench.grid import Combination, Grid, GridModel, combinations, run_grid
 from foveate.bench.records import Record
 from foveate.errors import FoveateError
-from foveate.extract import create_backbone
-from foveate.systems.frozen_model import FrozenModel
 
 BACKBONES = {"cnn": False, "vit": True}
 
@@ -33,32 +33,102 @@ def test_every_combination_is_valid_or_has_a_reason() -> None:
     assert all(reason for c, reason in combinations(BACKBONES, masks=False) if c.look == "truth")
 
 
-def test_hidden_pixels_do_not_matter() -> None:
-    vit = FrozenModel.open(create_backbone("micro_vit"))
-    images, gaze = torch.rand(2, 3, 64, 64), torch.zeros(2, 8, 8)
-    gaze[:, :4, :4] = 1.0  # a quarter of the patches, the share that is kept
-    changed = images.clone()
-    changed[:, :, 32:, 32:] = 0.0
-    for restrict, same in (("tokens", True), ("crop", True), ("late", False)):
-        with torch.no_grad():
-            vectors, maps, visible = _batch(vit, images, gaze, restrict)
-            again = _batch(vit, changed, gaze, restrict)
-        assert torch.allclose(maps, again[1], atol=1e-5) == same, restrict
-        if restrict != "crop":
-            assert torch.equal(visible, gaze > 0)
-            assert not maps.permute(0, 2, 3, 1)[~visible].any()
-    assert vectors.shape == (2, vit.backbone.dim)
+@pytest.fixture(scope="module")
+def bench() -> Any:
+    return fv.data.critters(train=60, target=32, val=24, test=24, seed=1)
 
 
-def test_the_mean_is_over_what_is_visible() -> None:
-    maps = np.arange(8, dtype=np.float32).reshape(1, 2, 2, 2)
-    visible = np.array([[[True, False], [False, True]]])
-    assert SplitFeatures(np.zeros((1, 1)), maps * visible[:, None], visible).mean().tolist() == [[1.5, 5.5]]
+@pytest.fixture(scope="module")
+def models(bench: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, GridModel]:
+    runs = tmp_path_factory.mktemp("runs")
+    return {name: GridModel.open(name, bench, 1, 0, runs) for name in ("micro_resnet", "micro-vit")}
 
 
-def test_attention_needs_a_vit() -> None:
-    with pytest.raises(FoveateError, match="none of the backbones is a ViT"):
-        Looker(None)("attention", torch.rand(1, 3, 8, 8), None)
+SYSTEMS: dict[str, Any] = {
+    "linear probe": lambda m, look, how: fv.FullImage(m.frozen, **how),
+    "DFR": lambda m, look, how: fv.DFR(m.base, **how) if m.base else fv.FullImage(m.frozen, head="dfr", **how),
+    "DAR": lambda m, look, how: fv.DAR(m.base, **how),
+    "AIM probe": lambda m, look, how: fv.AIMProbe(
+        **({"base": m.base, "heads": 8} if m.base else {"backbone": m.name}), **how
+    ),
+    "centre crop": lambda m, look, how: fv.CentreCrop(m.frozen, crops=32, image_size=64, **how),
+    "A²-LR": lambda m, look, how: fv.A2(look, m.frozen, crops=(32,), **how),
+    "DFR + A²": lambda m, look, how: fv.A2(look, m.frozen, crops=(32,), head="dfr", **how),
+    "Glimpse": lambda m, look, how: fv.Glimpse(look, m.frozen, keep=0.25, **how),
+}
+
+
+@pytest.mark.parametrize("backbone", ["micro_resnet", "micro-vit"])
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_a_named_cell_is_the_named_system_bit_for_bit(
+    name: str, backbone: str, bench: Any, models: dict[str, GridModel], tmp_path: Path
+) -> None:
+    model, looker = models[backbone], models["micro-vit"].frozen
+    cells = [c for c, bad in combinations({backbone: model.vit}, True) if bad is None and c.known_as() == name]
+    if not cells:
+        pytest.skip(f"{name} is not for this kind of network")
+    (cell,) = cells
+    how = {"store": str(tmp_path), "seed": 4, "progress": False}
+    logits = []
+    for system in (cell.build(model, looker, how), SYSTEMS[name](model, looker, how)):
+        if system.post_hoc:
+            system.fit(bench.target, val=bench.val)
+        else:
+            system.fit(bench.train, None if name == "AIM probe" else bench.target, bench.val)
+        logits.append(system.predict_logits(bench.test))
+    assert np.array_equal(*logits)
+
+
+@pytest.mark.parametrize(
+    ("cell", "name"),
+    [
+        (("centre", "crop", "own", "logistic"), "centre crop"),
+        (("attention", "crop", "own", "dfr"), "DFR + A²"),
+        (("attention", "tokens", "own", "logistic"), "Glimpse"),
+        (("everywhere", "nothing", "own", "logistic"), "linear probe"),
+    ],
+)
+def test_the_same_parts_in_a_pipeline_are_the_named_system(
+    cell: tuple[str, ...], name: str, bench: Any, models: dict[str, GridModel], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """What the grid composes for cells without a name would be the named system where there is one."""
+    model, looker = models["micro-vit"], models["micro-vit"].frozen
+    look, restrict, pool, decide = cell
+    one = Combination(look, restrict, "micro-vit", pool, decide, vit=True)
+    how = {"store": str(tmp_path), "seed": 4, "progress": False}
+    named = SYSTEMS[name](model, looker, how).fit(bench.train, bench.target, bench.val)
+    monkeypatch.setattr(Combination, "_named", lambda *args: None)
+    composed = one.build(model, looker, how)
+    assert isinstance(composed, fv.Pipeline)
+    composed.fit(bench.train, bench.target, bench.val)
+    assert np.array_equal(composed.predict_logits(bench.test), named.predict_logits(bench.test))
+
+
+@pytest.mark.parametrize(("restrict", "same"), [("tokens", True), ("late", False)])
+def test_hidden_pixels_do_not_matter(
+    restrict: str, same: bool, bench: Any, models: dict[str, GridModel], tmp_path: Path
+) -> None:
+    """With the look held at the true mask, pixels that were not let through cannot move an early restriction."""
+    one = Combination("truth", restrict, "micro-vit", "mean", "logistic", vit=True)
+    system: Any = one.build(models["micro-vit"], None, {"store": str(tmp_path), "seed": 0, "progress": False})
+    parts = system.fit(bench.train).parts_
+    seen = torch.cat([bench.test[0].image[None].float() / 255, bench.test[0].mask[None, None].float()], 1)
+    kept = parts.restrict(seen, parts.look(seen), parts.extract.shape, (0,)).mask
+    hidden = F.interpolate(kept.float(), (64, 64))[0, 0] == 0
+    changed = seen.clone()
+    changed[0, :3, hidden] = 0.0
+    with torch.no_grad():
+        assert torch.equal(system._features(seen, (0,)), system._features(changed, (0,))) == same
+
+
+def test_attention_needs_a_vit(tmp_path: Path) -> None:
+    found = run_grid(
+        "critters:train=20,target=16,val=16,test=16,size=32", backbones=["micro_resnet"], epochs=1, runs=tmp_path,
+        only=["look=attention", "pool=own"], say=lambda line: None,
+    )  # fmt: skip
+    assert not found.records
+    assert any("none of the backbones is a ViT" in reason for reason in found.skipped.values())
 
 
 def test_a_small_grid_runs_and_resumes(tmp_path: Path) -> None:

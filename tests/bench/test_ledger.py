@@ -10,6 +10,7 @@ from foveate.bench import needs, reproduce
 from foveate.bench.ledger import PAPERS, Ledger, Published
 from foveate.bench.reproduce import Ours, Reproduction, reproduction_page
 from foveate.errors import DataError, FoveateError
+from foveate.registries import DATASETS
 
 ROOT = Path(__file__).parents[2]
 RECORDS = Path("benchmarks/records/reproduction.csv")
@@ -68,10 +69,10 @@ def test_hours_grow_with_the_model() -> None:
 
 
 def test_what_cannot_be_run_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(needs.LOADERS, "waterbirds", _absent)
     monkeypatch.setattr(needs, "weights_here", lambda slug: slug == "dinov2_s")
     needs._data_obstacle.cache_clear()
-    text = Reproduction(Ledger.published(), "a2/T13").report()
+    with DATASETS.temporarily("waterbirds", _absent):
+        text = Reproduction(Ledger.published(), "a2/T13").report()
     needs._data_obstacle.cache_clear()
     assert "this machine can run 0 of 16:" in text
     assert "no weights of dinov2_b on this machine" in text

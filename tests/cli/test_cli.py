@@ -20,8 +20,8 @@ from foveate.cli import main as entry
 from foveate.cli.data import data_app
 from foveate.cli.inputs import labels_of
 from foveate.cli.main import app
-from foveate.data.registry import LOADERS
 from foveate.errors import DataError
+from foveate.registries import DATASETS
 
 TRAIN = ["--backbone", "micro_resnet", "--epochs", "1", "--set", "progress=False",
          "--set", "model_args={'width': 8, 'layers': [1, 1, 1], 'stem_stride': 2}"]  # fmt: skip
@@ -165,8 +165,8 @@ def test_check_of_a_named_dataset_looks_in_root(
         seen.append(root)
         return fv.data.critters(size=32, train=8, target=0, val=0, test=0)
 
-    monkeypatch.setitem(LOADERS, "boxes", boxes)
-    call(monkeypatch, capsys, "data", "check", "boxes", "--root", str(tmp_path), "--json")
+    with DATASETS.temporarily("boxes", boxes):
+        call(monkeypatch, capsys, "data", "check", "boxes", "--root", str(tmp_path), "--json")
     assert seen == [tmp_path]
 
 
@@ -186,15 +186,15 @@ def test_fit_looks_at_out_before_any_work(
     assert kept.read_text() == "years of work"
 
 
-def test_a_loaders_own_mistake_is_not_blamed_on_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loaders_own_mistake_is_not_blamed_on_the_user() -> None:
     def faulty(size: int = 3) -> fv.data.Benchmark:
         raise TypeError("a slip in the code")
 
-    monkeypatch.setitem(LOADERS, "faulty", faulty)
-    with pytest.raises(TypeError, match="a slip"):
-        fv.data.load("faulty")
-    with pytest.raises(DataError, match="faulty cannot be made with size=4: a slip") as said:
-        fv.data.load("faulty", size=4)
+    with DATASETS.temporarily("faulty", faulty):
+        with pytest.raises(TypeError, match="a slip"):
+            fv.data.load("faulty")
+        with pytest.raises(DataError, match="faulty cannot be made with size=4: a slip") as said:
+            fv.data.load("faulty", size=4)
     assert isinstance(said.value.__cause__, TypeError)
 
 

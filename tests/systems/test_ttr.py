@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from foveate.systems.prompted import PromptDecision
 
 import foveate as fv
 from foveate.data.images import ArrayImages
 from foveate.errors import FoveateError
-from foveate.extract import create_backbone
-from foveate.systems.frozen_model import FrozenModel
-from foveate.systems.prompted import PromptDecision
+from foveate.extract import FrozenModel, create_backbone
 
 pytest.importorskip("open_clip")
 

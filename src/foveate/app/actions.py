@@ -20,6 +20,7 @@ from foveate.app.pictures import Picture, PictureFiles
 from foveate.app.state import Session, Shown
 from foveate.app.views import Change
 from foveate.errors import FoveateError
+from foveate.measure import name_of
 
 THUMBS = 24
 CANVAS = 448  # pixels of the longer side of what is painted on
@@ -67,7 +68,7 @@ class Actions:
         told = session.predictions(first, split, changes[first])
         found = []
         for row in rows[page * THUMBS : (page + 1) * THUMBS]:
-            guess = "unreadable" if told[row] < 0 else session.class_names[told[row]]
+            guess = name_of(int(told[row]), session.class_names)
             mark = "✓" if guess == session.label(split, row) else f"✗ {guess}:"
             try:
                 image = _fit(session.image(split, row), 112)

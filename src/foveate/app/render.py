@@ -72,8 +72,9 @@ def figures(session: Session, model: str, change: Change) -> str:
     of = f"{n:,} {split} images" + (f" (of {whole:,}, an even sample)" if n < whole else "")
     cards = _card("worst group", before.worst_group, after.worst_group) if before.worst_group is not None else ""
     cards += _card("average", before.average, after.average)
+    told = "".join(message(remark, "bad") for remark in after.remarks())
     return (
-        f'<div class="fv-figs"><div class="fv-cards">{cards}</div>{_table(before, after)}'
+        f'<div class="fv-figs"><div class="fv-cards">{cards}</div>{told}{_table(before, after)}'
         f'<p class="fv-small">On {of}. Before, and the tick on each bar: without any intervention.</p></div>'
     )
 

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from foveate.app.guard import read_upload
 from foveate.app.pictures import Picture, crop_pictures, part_picture, seen_picture, to_tensor
 from foveate.app.views import REFERENCE, Change, View
-from foveate.assemble.system import System, aligned, decided
+from foveate.assemble.system import System, aligned
 from foveate.data.benchmark import Benchmark
 from foveate.data.dataset import GroupedDataset
 from foveate.errors import DataError, FoveateError, ModelError
-from foveate.measure import GroupReport, group_report
+from foveate.measure import GroupReport, answered, decided, group_report, name_of, shares_of
 from foveate.measure.groups import SmallGroupWarning
 
 Which = Literal["all", "errors", "right", "differ"]
@@ -32,7 +32,7 @@ class Shown:
 
     Attributes:
         image: what was asked about, ``uint8 [H, W, 3]``.
-        prediction: name of the class.
+        prediction: name of the class, or ``"no answer"``.
         chances: probability of every class, by name.
         correct: whether it is the label; None when there is no label.
         looking: where the model looks, drawn over the image.
@@ -162,7 +162,7 @@ class Session:
         return [int(i) for i in np.flatnonzero(keep)]
 
     def predictions(self, model: str, split: str, change: Change = NONE) -> NDArray[np.int64]:
-        """Predicted class of every image of ``split``; -1 where it cannot be read."""
+        """Predicted class of every image of ``split``; -1 where it cannot be read, -2 where the model has no answer."""
         logits = self.views[model].logits(self.data[split], change)[:, self._order[model]]
         return decided(logits)
 
@@ -259,12 +259,10 @@ class Session:
 
     def _shown(self, model: str, image: Picture, logits: NDArray[np.float32], label: str | None) -> Shown:
         order = self._order[model]
-        shifted = np.exp(logits[order] - logits.max())
-        chances = shifted / shifted.sum()
-        best = int(chances.argmax())
-        told = {name: float(p) for name, p in zip(self.class_names, chances, strict=True)}
-        correct = None if label is None else label == self.class_names[best]
-        return Shown(image, self.class_names[best], told, correct)
+        said = answered(logits[None, order])
+        named = name_of(int(decided(said)[0]), self.class_names)
+        told = {name: float(p) for name, p in zip(self.class_names, shares_of(said)[0], strict=True)}
+        return Shown(image, named, told, None if label is None else label == named)
 
     # -- interventions --------------------------------------------------------------------
 

@@ -58,7 +58,7 @@ class View:
         return PartView(system, reference) if isinstance(system, Parted) else View(system)
 
     def logits(self, dataset: GroupedDataset, change: Change) -> NDArray[np.float32]:
-        """Logits ``[n, C]`` of a dataset under ``change``, computed once; NaN rows for unreadable images."""
+        """Logits ``[n, C]`` of a dataset under ``change``, as ``predict_logits`` gives them; computed once."""
         with self.lock:
             key = (id(dataset), change)
             if key not in self._known:

@@ -25,6 +25,7 @@ from foveate.extract import Backbone, BackboneSpec, MaskedViT, create_backbone, 
 from foveate.extract.masked_vit import check_maskable
 from foveate.look import Gaze
 from foveate.look.mask_source import MasksMissing, MaskSource, SaliencyMasks, as_bytes, masks_from
+from foveate.measure import answered
 from foveate.parameters import configured
 from foveate.restrict import early_mask, late_mask
 
@@ -145,11 +146,11 @@ class Masked(Trained):
         if not isinstance(data, GroupedDataset):
             inputs = self._joined(data, masks)
             parts = [self._logits(inputs[i : i + batch_size]) for i in range(0, len(inputs), batch_size)]
-            return torch.cat(parts).float().cpu().numpy()
+            return answered(torch.cat(parts).float().cpu().numpy())
         logits = np.full((len(data), len(self.class_names_)), np.nan, dtype=np.float32)
         loader = Loader(data, self.preprocess_, workers=workers, on_bad=on_bad, cache_bytes=0)
         for batch in MaskedFeed(loader, self._source(), cache_bytes=0).evaluate(batch_size):
-            logits[batch.indices.numpy()] = self._logits(batch.inputs).float().cpu().numpy()
+            logits[batch.indices.numpy()] = answered(self._logits(batch.inputs).float().cpu().numpy())
         return logits
 
     def _joined(self, images: Images, masks: Sequence[Any] | Tensor | None = None) -> Tensor:

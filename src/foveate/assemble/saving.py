@@ -163,9 +163,10 @@ def _read(folder: Path) -> _Described:
 def _settings(kind: type[System], params: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The settings of a saved system, if its constructor knows all of them."""
     known = [*kind.setting_names(), *(TrainSettings.model_fields if kind.trains() else ())]
-    for name in params:
+    given = {name: value for name, value in params.items() if name in known or value is not None}
+    for name in given:
         if name not in known or name in ("base", "training"):  # systems of their own; words that stand one by one
             raise ModelError(
                 f"{folder}: system.json has a setting '{name}', which {kind.__name__} has not.{suggest(name, known)}"
             )
-    return {k: v for k, v in params.items() if k not in ELSEWHERE}
+    return {k: v for k, v in given.items() if k not in ELSEWHERE}

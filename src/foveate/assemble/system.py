@@ -16,9 +16,10 @@ from foveate.assemble.needs import Needs
 from foveate.data.dataset import GroupedDataset
 from foveate.data.loading import Loader, OnBad
 from foveate.data.preprocess import Preprocess, as_images
-from foveate.engine import EpochEnd, History, TrainSettings
+from foveate.engine import EpochEnd, TrainSettings
 from foveate.errors import DataError, FoveateError, ModelError
 from foveate.look.gaze import Gaze
+from foveate.measure import UNREADABLE, answered, decided, shares_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -45,9 +46,6 @@ class System:
     attribute_names_: list[str] | None = None
     train_counts_: NDArray[np.int64] | None = None
     selection_: dict[str, Any] | None = None
-    network_: Any
-    """Where the fitted form is a network (:func:`~foveate.assemble.capabilities.network_of`)."""
-    history_: History
 
     # -- settings -------------------------------------------------------------------------
 
@@ -143,27 +141,29 @@ class System:
     def predict_logits(
         self, data: GroupedDataset | Images, *, batch_size: int = 128, workers: int = 0, on_bad: OnBad = "raise"
     ) -> NDArray[np.float32]:
-        """Logits ``[n, C]`` for a dataset or a batch of images; NaN rows for images skipped as unreadable."""
+        """Logits ``[n, C]`` for a dataset or a batch of images.
+
+        A row of NaN stands for an image skipped as unreadable, a row of ``-inf`` for one that the model has no answer
+        to (NaN or infinite logits).
+        """
         self._require_fit()
         if not isinstance(data, GroupedDataset):
             prepared = self.inputs(data)
             parts = [self._logits(prepared[i : i + batch_size]) for i in range(0, len(prepared), batch_size)]
-            return torch.cat(parts).float().cpu().numpy()
+            return answered(torch.cat(parts).float().cpu().numpy())
         logits = np.full((len(data), len(self.class_names_)), np.nan, dtype=np.float32)
         loader = Loader(data, self.preprocess_, workers=workers, on_bad=on_bad, cache_bytes=0)
         for batch in loader.in_order(batch_size):
             scores = self._logits(self.preprocess_.normalise(batch.inputs))
-            logits[batch.indices.numpy()] = scores.float().cpu().numpy()
+            logits[batch.indices.numpy()] = answered(scores.float().cpu().numpy())
         return logits
 
     def predict_proba(self, data: GroupedDataset | Images, **options: Any) -> NDArray[np.float32]:
-        """Class probabilities ``[n, C]``."""
-        logits = self.predict_logits(data, **options)
-        shifted = np.exp(logits - logits.max(1, keepdims=True))
-        return shifted / shifted.sum(1, keepdims=True)
+        """Class probabilities ``[n, C]``; rows of NaN for unreadable images, rows of 0 where there is no answer."""
+        return shares_of(self.predict_logits(data, **options))
 
     def predict(self, data: GroupedDataset | Images, **options: Any) -> NDArray[np.int64]:
-        """Class indices ``[n]``; -1 for images skipped as unreadable."""
+        """Class indices ``[n]``; -1 for images skipped as unreadable, -2 where the model has no answer (NaN)."""
         return decided(self.predict_logits(data, **options))
 
     def score(self, data: GroupedDataset | Images, labels: Any = None, **options: Any) -> float:
@@ -174,7 +174,7 @@ class System:
         elif labels is None:
             raise FoveateError("score needs a dataset, or images and their labels.")
         guesses = self.predict(data, **options)
-        return float((guesses == np.asarray(labels))[guesses != -1].mean())
+        return float((guesses == np.asarray(labels))[guesses != UNREADABLE].mean())
 
     # -- saving ---------------------------------------------------------------------------
 
@@ -193,15 +193,6 @@ class System:
         from foveate.assemble.saving import save
 
         return save(self, folder)
-
-
-def decided(logits: NDArray[Any]) -> NDArray[np.int64]:
-    """Class indices ``[n]`` of logits or probabilities ``[n, C]``; -1 for rows of NaN (images that could not be read).
-
-    >>> decided(np.array([[0.1, 0.2], [np.nan, np.nan]], dtype=np.float32)).tolist()
-    [1, -1]
-    """
-    return np.where(np.isnan(logits).any(1), -1, np.nan_to_num(logits).argmax(1)).astype(np.int64)
 
 
 def training_set(train: GroupedDataset, target: GroupedDataset | None) -> GroupedDataset:

@@ -82,8 +82,8 @@ class Trained(System):
 
     # -- what a subclass may replace ------------------------------------------------------
 
-    def _network(self, train: GroupedDataset) -> nn.Module:
-        """What is trained; sets ``preprocess_``."""
+    def _network(self, train: GroupedDataset) -> Any:
+        """What is trained, a module; sets ``preprocess_``."""
         return Network.build(self._new_backbone(train), train.num_classes)
 
     def _plan(self, train: GroupedDataset) -> Plan:
@@ -231,7 +231,7 @@ class Trained(System):
     def _tensors(self) -> dict[str, Tensor]:
         return {k: v.detach().cpu() for k, v in self.network_.state_dict().items()}
 
-    def _rebuilt(self, network: dict[str, Any]) -> nn.Module:
+    def _rebuilt(self, network: dict[str, Any]) -> Any:
         """An untrained network from what its ``to_dict`` gave."""
         return Network.from_dict(network)
 

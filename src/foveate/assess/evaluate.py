@@ -44,7 +44,7 @@ def report_of(
     *,
     train_counts: NDArray[np.int64] | None = None,
 ) -> GroupReport:
-    """The report of :func:`evaluate` for predictions ``[n]`` that are there already (-1: unreadable)."""
+    """The report of :func:`evaluate` for predictions ``[n]`` that are there already (-1: unreadable, -2: no answer)."""
     if train_counts is None and dataset.attribute_names == system.attribute_names_:
         train_counts = system.train_counts_
     return group_report(

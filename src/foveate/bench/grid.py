@@ -1,8 +1,9 @@
 """The grid: every combination of LOOK, RESTRICT, EXTRACT, POOL and DECIDE on one dataset.
 
-The published systems are some of its cells; the others are there to be tried. A combination that makes no sense is
-left out with the reason. Where to look, what to let through and the backbone decide the features, which are computed
-once for all pools and decisions. Every choice (an epoch, a strength) is made on val; test is only measured.
+The published systems are some of its cells, and those cells *are* the named systems with their usual settings; the
+others are pipelines of the same parts, there to be tried. A combination that makes no sense is left out with the
+reason. Features go through the store: what a look, a restriction and a backbone make of an image is computed once for
+all pools and decisions on it. Every choice (an epoch, a strength) is made on val; test is only measured.
 """
 
 from __future__ import annotations
@@ -19,21 +20,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import nn
 
-from foveate.bench.features import Features, Looker, open_model, read_features
+import foveate.systems as systems
+from foveate.assemble.adapting import FrozenBase
+from foveate.assemble.pipeline import Pipeline
+from foveate.assemble.system import System
+from foveate.assess import evaluate
 from foveate.bench.records import Record, Records, write_csv
 from foveate.bench.run import commit
 from foveate.data.benchmark import Benchmark
-from foveate.data.dataset import GroupedDataset
 from foveate.data.typed import open_data
-from foveate.decide import DFRHead, LinearHead
-from foveate.engine import Selection, TensorFeed, TrainSettings, cross_entropy, seed_everything, train
+from foveate.decide import BalancedLogistic, CrossEntropy, Logistic
 from foveate.errors import FoveateError
-from foveate.measure import METRICS, SmallGroupWarning, group_report
-from foveate.pool import AIMPool, AttentionPool
+from foveate.extract import Frozen, FrozenModel
+from foveate.extract.named import list_named
+from foveate.look import Centre, ClsAttention, Everywhere, Truth
+from foveate.measure import SmallGroupWarning
+from foveate.pool import LearnedPool, MeanPool, OwnPool
+from foveate.restrict import GreedyCrops, Nothing, TopTokens
 
 LOOKS = ("everywhere", "centre", "attention", "truth")
 RESTRICTS = ("nothing", "crop", "tokens", "late")
@@ -41,19 +45,46 @@ POOLS = ("own", "mean", "dar", "aim")
 DECIDES = ("logistic", "dfr", "cross-entropy")
 
 
-def aim_pool(channels: int) -> AIMPool:
-    """AIM's pooling with the most heads, up to its 12, that divide ``channels``.
+LEARNED = ("dar", "aim")
+CROP = 0.5
+"""Side of a crop, as a share of the image's."""
+KEEP = 0.25
+"""Share of the tokens (or of the map) that a look lets through."""
 
-    >>> aim_pool(384).heads, aim_pool(128).heads
+
+def aim_heads(channels: int) -> int:
+    """The most heads of AIM's pool, up to its 12, that divide ``channels``.
+
+    >>> aim_heads(384), aim_heads(128)
     (12, 8)
     """
-    return AIMPool(channels, heads=max(h for h in range(1, 13) if channels % h == 0))
+    return max(h for h in range(1, 13) if channels % h == 0)
 
 
-LEARNED: dict[str, Callable[[int], nn.Module]] = {"dar": AttentionPool, "aim": aim_pool}
-Head = Callable[[NDArray[np.float32]], NDArray[np.int64]]
-Pooled = tuple[dict[str, NDArray[np.float32]], Head | None]
-USES = {"logistic": "train: labels", "dfr": "target: labels, groups", "cross-entropy": "target: labels, balanced"}
+@dataclass
+class GridModel:
+    """A frozen backbone of the grid: opened by ``name``, or the network of an ERM ``base``."""
+
+    name: str
+    frozen: FrozenModel
+    base: System | None = None
+
+    @classmethod
+    def open(cls, name: str, bench: Benchmark, epochs: int, seed: int, runs: Path) -> GridModel:
+        """Known weights, or a network trained on ``train`` by ERM (kept in ``runs/grid``)."""
+        if name in list_named() or "@" in name or name.startswith("open_clip:"):
+            return cls(name, FrozenModel.open(name))
+        folder = runs / "grid" / f"{name}-{epochs}-{seed}-{bench.train.fingerprint[:10]}"
+        if (folder / "system.json").exists():
+            base = systems.load(folder)
+        else:
+            base = systems.ERM(name, epochs=epochs, lr=2e-3, seed=seed, progress=False)
+            base.fit(bench.train, val=bench.get("val")).save(folder)
+        return cls(name, FrozenModel(base.network_.cpu().backbone, base.preprocess_), base)
+
+    @property
+    def vit(self) -> bool:
+        return self.frozen.backbone.is_vit
 
 
 @dataclass(frozen=True)
@@ -69,6 +100,58 @@ class Combination:
 
     def __str__(self) -> str:
         return " → ".join((self.look, self.restrict, self.extract, self.pool, self.decide))
+
+    def build(self, model: GridModel, looker: FrozenModel | None, how: dict[str, Any]) -> System:
+        """The system of this cell: the named one where it has a name, else a pipeline.
+
+        Args:
+            model: the backbone that reads.
+            looker: the ViT whose attention is looked at.
+            how: ``store``, ``seed`` and ``progress``.
+        """
+        side = (looker or model.frozen).size
+        named = self._named(model, looker, int(CROP * side), how)
+        if named is not None:
+            return named
+        channels = model.frozen.backbone.map_dim
+        looks = {
+            "everywhere": Everywhere(), "centre": Centre(), "truth": Truth(), "attention": ClsAttention(looker),
+        }  # fmt: skip
+        restricts = {
+            "nothing": Nothing(), "crop": GreedyCrops((int(CROP * side),), frame=side), "tokens": TopTokens(KEEP),
+            "late": TopTokens(KEEP, way="late"),
+        }  # fmt: skip
+        learns = CrossEntropy(seed=how["seed"], progress=False)
+        pools = {
+            "own": OwnPool(), "mean": MeanPool(), "dar": LearnedPool("attention", by=learns),
+            "aim": LearnedPool("aim", args={"heads": aim_heads(channels)}, by=learns),
+        }  # fmt: skip
+        decides = {"logistic": Logistic(), "dfr": BalancedLogistic(seed=how["seed"]), "cross-entropy": learns}
+        whole = self.restrict == "nothing" and model.base is not None
+        return Pipeline(
+            look=looks[self.look], restrict=restricts[self.restrict],
+            extract=FrozenBase(model.base, who="the grid") if whole else Frozen(model.frozen),
+            pool=pools[self.pool], decide=decides[self.decide], **how,
+        )  # fmt: skip
+
+    def _named(self, model: GridModel, looker: FrozenModel | None, crop: int, how: dict[str, Any]) -> System | None:
+        name, head = self.known_as(), {"head": "dfr"} if self.decide == "dfr" else {}
+        reads = model.frozen
+        trains = {k: how[k] for k in ("seed", "progress", "store")}
+        if name == "DFR" and model.base is not None:
+            return systems.DFR(model.base, **trains)
+        if name == "DAR":
+            return systems.DAR(model.base, **trains) if model.base is not None else None
+        if name == "AIM probe":
+            start = {"base": model.base} if model.base is not None else {"backbone": model.name}
+            return systems.AIMProbe(**start, heads=aim_heads(reads.backbone.map_dim), **trains)
+        if name in ("linear probe", "DFR"):
+            return systems.FullImage(reads, **head, **how)
+        if name == "centre crop":
+            return systems.CentreCrop(reads, crops=crop, image_size=(looker or reads).size, **how)
+        if name in ("A²-LR", "DFR + A²"):
+            return systems.A2(looker, reads, crops=(crop,), **head, **how)
+        return systems.Glimpse(looker, reads, keep=KEEP, **how) if name == "Glimpse" else None
 
     def invalid(self, masks: bool = True) -> str | None:
         """Why the combination makes no sense, or None.
@@ -199,39 +282,27 @@ def run_grid(
     skipped: dict[str, str] = {}
     for seed in seeds:
         bench = open_data(data, root, seed)
-        models = {name: open_model(name, bench, epochs, seed, runs) for name in names}
-        looker = Looker(next((m for m in models.values() if m.backbone.is_vit), None))
-        kinds = {name: model.backbone.is_vit for name, model in models.items()}
+        models = {name: GridModel.open(name, bench, epochs, seed, runs) for name in names}
+        looker = next((m.frozen for m in models.values() if m.vit), None)
         masks = all(s.masks is not None for s in bench.splits.values())
-        digest = _digest(bench, {n: m.backbone.weights_hash() for n, m in models.items()}, looker.name)
-        wanted: dict[tuple[str, str, str], list[Combination]] = {}
-        for one, reason in combinations(kinds, masks):
+        digest = _digest(bench, {n: m.frozen.backbone.weights_hash() for n, m in models.items()})
+        how = {"store": str(runs / "features"), "seed": seed, "progress": False}
+        for one, reason in combinations({name: m.vit for name, m in models.items()}, masks):
             if any(getattr(one, part) not in values for part, values in kept.items()):
                 continue
-            if reason is None and one.look == "attention" and looker.model is None:
+            if reason is None and one.look == "attention" and looker is None:
                 reason = "none of the backbones is a ViT whose attention could be read"
             if reason is not None:
                 skipped[str(one)] = reason
                 continue
-            wanted.setdefault((one.look, one.restrict, one.extract), []).append(one)
-        for (look, restrict, extract), ones in wanted.items():
-            blank = {
-                one: Record("grid", digest, bench.name, str(one), seed, vars(one).copy(), system="grid",
-                            select="worst_group", command=command, commit=made_by, supervision=USES[one.decide])
-                for one in ones
-            }  # fmt: skip
-            there = {one: store.get(record.key) for one, record in blank.items()}
-            rows += [record for record in there.values() if record is not None]
-            todo = [one for one in ones if there[one] is None]
-            if not todo:
-                continue
-            features = read_features(models[extract], looker, look, restrict, bench)
-            learned: dict[str, Pooled] = {}  # a pool is trained once for all decisions on it
-            for one in todo:
-                record = _measure(one, features, bench, seed, blank[one], learned)
+            blank = Record("grid", digest, bench.name, str(one), seed, vars(one).copy(), system="grid",
+                           select="worst_group", command=command, commit=made_by)  # fmt: skip
+            record = store.get(blank.key)
+            if record is None:
+                record = _measure(one.build(models[one.extract], looker, how), bench, blank)
                 store.add(record)
-                rows.append(record)
                 say(f"{one}: worst group {100 * record.metrics['worst_group']:.1f}, {record.seconds:.1f} s")
+            rows.append(record)
     return Grid(rows, skipped)
 
 
@@ -248,89 +319,29 @@ def _filters(only: Sequence[str]) -> dict[str, set[str]]:
     return found
 
 
-def _digest(bench: Benchmark, weights: dict[str, str], looker: str) -> str:
+def _digest(bench: Benchmark, weights: dict[str, str]) -> str:
     splits = {name: split.fingerprint for name, split in bench.splits.items()}
-    text = json.dumps([splits, weights, looker], sort_keys=True)
+    text = json.dumps([splits, weights, "named cells are the named systems"], sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
-def _measure(
-    one: Combination, features: Features, bench: Benchmark, seed: int, record: Record, learned: dict[str, Pooled]
-) -> Record:
-    """Pool, decide and measure one combination."""
+def _measure(system: System, bench: Benchmark, record: Record) -> Record:
+    """Fit one cell on what its decision wants, and measure it."""
     began = time.perf_counter()
-    seed_everything(seed)
-    if one.pool not in learned:
-        learned[one.pool] = _pooled(one.pool, features, bench, seed)
-    vectors, own = learned[one.pool]
-    head = own if own is not None and one.decide == "cross-entropy" else _decided(one, vectors, bench, seed)
+    val = bench.get("val")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SmallGroupWarning)
-        counts = bench.train.group_counts
-        reports = {
-            name: group_report(head(vectors[name]), split.labels, split.attributes, counts)
-            for name in ("val", "test")
-            if (split := bench.get(name)) is not None
-        }
-    report = reports["test"]
-    record.metrics = {n: round(float(v), 4) for n in METRICS if (v := getattr(report, n)) is not None}
-    record.score = reports["val"].value("worst_group") if "val" in reports else None
-    record.supervision += "; selection: group labels (worst_group)"
-    if one.look == "truth":
-        record.supervision += "; masks, also at test"
+        if system.post_hoc:
+            system.fit(bench.target, val=val)
+        else:
+            # a probe trained on both joins them; the grid's published row is the paper's, on train alone
+            joins = isinstance(system, systems.AIMProbe)
+            system.fit(bench.train, None if joins else bench.target, val)
+        report = evaluate(system, bench.test)
+        record.score = None if val is None else evaluate(system, val).value("worst_group")
+    record.metrics = {n: round(v, 4) for n, v in report.figures.items() if v is not None}
+    looks = isinstance(system, Pipeline) and isinstance(system.look_part, Truth)
+    record.supervision = system.supervision() + ("; masks, also at test" if looks else "")
     record.seconds = round(time.perf_counter() - began, 2)
     record.finished = datetime.now(timezone.utc).isoformat(timespec="seconds")
     return record
-
-
-def _pooled(pool: str, features: Features, bench: Benchmark, seed: int) -> Pooled:
-    """One vector an image in every split; a learned pool brings the head it was trained with on target."""
-    if pool == "own":
-        return {name: f.vectors for name, f in features.splits.items()}, None
-    if pool == "mean":
-        return {name: f.mean() for name, f in features.splits.items()}, None
-    target, val = features.splits["target"], features.splits.get("val")
-    module: Any = LEARNED[pool](target.maps.shape[1])
-    layer = nn.Linear(int(getattr(module, "out_dim", None) or target.maps.shape[1]), bench.train.num_classes)
-    select = None
-    if val is not None:
-        select = Selection("worst_group", TensorFeed(val.maps, bench.val), bench.train.group_counts)
-    settings = TrainSettings.of(epochs=40, lr=1e-3, batch_size=32, weight_decay=1e-3, seed=seed, progress=False)
-    model = nn.Sequential(module, layer)
-    train(model, TensorFeed(target.maps, bench.target), settings, objective=cross_entropy, select=select)
-    with torch.no_grad():
-        vectors = {
-            name: torch.cat(
-                [module(torch.from_numpy(p)) for p in np.array_split(f.maps, len(f.maps) // 256 + 1)]
-            ).numpy()
-            for name, f in features.splits.items()
-        }
-
-    def decide(x: NDArray[np.float32]) -> NDArray[np.int64]:
-        with torch.no_grad():
-            return layer(torch.from_numpy(x)).argmax(1).numpy()
-
-    return vectors, decide
-
-
-def _decided(one: Combination, vectors: dict[str, NDArray[np.float32]], bench: Benchmark, seed: int) -> Head:
-    """A linear head on fixed vectors; its strength chosen on val by worst-group accuracy."""
-    classes, val = bench.train.num_classes, bench.get("val")
-
-    def fitted(strength: float) -> Any:
-        if one.decide == "dfr":
-            groups = bench.target.require_groups("DFR")
-            head = DFRHead(strength, refits=10, seed=seed)
-            return head.fit(vectors["target"], bench.target.labels, groups, num_classes=classes)
-        return LinearHead(strength).fit(vectors["train"], bench.train.labels, num_classes=classes)
-
-    if val is None:
-        return fitted(1.0).predict
-    heads = [fitted(c) for c in ((1.0, 0.3, 0.1, 0.03) if one.decide == "dfr" else (1.0, 0.1, 0.01))]
-    return max(heads, key=lambda h: _worst(h.predict(vectors["val"]), val)).predict
-
-
-def _worst(predictions: NDArray[np.int64], split: GroupedDataset) -> float:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SmallGroupWarning)
-        return float(group_report(predictions, split.labels, split.attributes).worst_group or 0.0)

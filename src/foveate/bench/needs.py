@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from foveate.bench.ledger import Published
-from foveate.data.registry import LOADERS
 from foveate.errors import FoveateError
+from foveate.registries import DATASETS
 
 NOT_DATA = ("any", "mean_of_5")
 # timm's names of the printed models; those printed without patch size are the ones the weights exist for
@@ -33,10 +33,11 @@ IMAGES = {
     "metashift_animals": 10000, "imagenet9": 50000, "imagenet_val": 50000, "siim_acr": 12000, "imagenet1k": 1281167,
     "dominoes": 45960, "spuco_animals": 30000, "spawrious": 25344, "urbancars": 8992,
 }  # fmt: skip
-METRICS = {
+PRINTED = {
     "accuracy": "average", "worst_group_accuracy": "worst_group", "worst_class_accuracy": "worst_class",
     "average_accuracy": "average",
 }  # fmt: skip
+"""What the papers' tables call a metric of ours."""
 COUNTS = ("train_count", "target_count", "val_count", "test_count")
 
 
@@ -100,7 +101,7 @@ def loader_name(row: Published) -> str | None:
     """
     name = row.dataset.replace("_", "-")
     for candidate in ([f"{name}-dar"] if row.paper == "dar" else []) + [name]:
-        if candidate in LOADERS:
+        if candidate in DATASETS:
             return candidate
     return None
 
@@ -120,7 +121,7 @@ def first_obstacle(row: Published, weights: bool = True) -> str | None:
         if "labels lost" in row.note:
             return "the printed cells lost their labels"
         return None
-    if row.metric not in METRICS:
+    if row.metric not in PRINTED:
         return f"no command makes '{row.metric}' alone"
     made = recipe(row)
     if made is None:

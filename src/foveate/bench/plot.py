@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from foveate.bench.records import Record
 from foveate.bench.table import lines
 from foveate.errors import FoveateError
+from foveate.measure import described
 from foveate.report.figures import COLOURS, ablation_bars, save_figure
 
 if TYPE_CHECKING:
@@ -59,11 +60,12 @@ def plot(
 
 def _bars(records: Sequence[Record], metric: str, order: Sequence[str] | None) -> Figure:
     rows = [row for row in lines(records, order) if row.values.get(metric)]
-    several = len({row.dataset for row in rows}) > 1
+    several, shown = len({row.dataset for row in rows}) > 1, described(metric)
     values = {
-        f"{row.method}\n{row.dataset}" if several else row.method: [100 * v for v in row.values[metric]] for row in rows
+        f"{row.method}\n{row.dataset}" if several else row.method: [shown.scaled(v) for v in row.values[metric]]
+        for row in rows
     }
-    return ablation_bars(values, ", ".join(dict.fromkeys(r.spec for r in records)), f"{metric.replace('_', ' ')}, %")
+    return ablation_bars(values, ", ".join(dict.fromkeys(r.spec for r in records)), shown.axis)
 
 
 def setting(record: Record, name: str) -> Any:
@@ -73,12 +75,13 @@ def setting(record: Record, name: str) -> Any:
 
 
 def gathered(records: Sequence[Record], metric: str, *names: str) -> dict[tuple[Any, ...], list[float]]:
-    """Values of a metric, in percent, by dataset, method and the settings called ``names``; all seeds together."""
+    """Values of a metric in its unit by dataset, method and the settings called ``names``; all seeds together."""
     found: dict[tuple[Any, ...], list[float]] = {}
+    shown = described(metric)
     for record in records:
         values = tuple(setting(record, name) for name in names)
         if None not in values:
-            found.setdefault((record.dataset, record.method, *values), []).append(100 * record.metrics[metric])
+            found.setdefault((record.dataset, record.method, *values), []).append(shown.scaled(record.metrics[metric]))
     if not found:
         known = sorted({n for r in records for n in {**r.point, **r.settings}})
         raise FoveateError(f"no record has the setting {' and '.join(names)}; known: {', '.join(known)}.")
@@ -109,7 +112,7 @@ def curves(records: Sequence[Record], metric: str, x: str, log: bool) -> Figure:
     if not numbers:
         ax.set_xticks(range(len(places)), [str(p) for p in places])
     ax.set_xlabel(x.replace("_", " "))
-    ax.set_ylabel(f"{metric.replace('_', ' ')}, %")
+    ax.set_ylabel(described(metric).axis)
     ax.legend(fontsize=8)
     return figure
 
@@ -119,14 +122,16 @@ def cross_matrix(records: Sequence[Record], metric: str, x: str, y: str) -> Figu
     means = {key[2:]: statistics.fmean(v) for key, v in gathered(records, metric, x, y).items()}
     return _heat(
         list(dict.fromkeys(k[0] for k in means)), list(dict.fromkeys(k[1] for k in means)), means,
-        f"{metric.replace('_', ' ')}, %", x.replace("_", " "), y.replace("_", " "),
+        described(metric).axis, x.replace("_", " "), y.replace("_", " "),
     )  # fmt: skip
 
 
 def grid_heatmap(means: Mapping[Combination, float], metric: str) -> Figure:
     """The grid: look, restriction and backbone in rows, pool and decision in columns; empty where invalid."""
+    shown = described(metric)
     cells = {
-        (f"{c.look} → {c.restrict} → {c.extract}", f"{c.pool}\n{c.decide}"): 100 * value for c, value in means.items()
+        (f"{c.look} → {c.restrict} → {c.extract}", f"{c.pool}\n{c.decide}"): shown.scaled(value)
+        for c, value in means.items()
     }
     rows, columns = (list(dict.fromkeys(key[i] for key in cells)) for i in (0, 1))
     outlined = {
@@ -134,7 +139,7 @@ def grid_heatmap(means: Mapping[Combination, float], metric: str) -> Figure:
         for c in means
         if (name := c.known_as())
     }
-    return _heat(rows, columns, cells, f"{metric.replace('_', ' ')}, % (named: rows with a name)", "", "", outlined)
+    return _heat(rows, columns, cells, f"{shown.axis} (named: rows with a name)", "", "", outlined)
 
 
 def _heat(

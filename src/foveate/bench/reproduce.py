@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from foveate.bench.ledger import PAPERS, Ledger, Place, Published, format_rows
-from foveate.bench.needs import COUNTS, METRICS, first_obstacle, hours, loader_name, obstacle, opened, recipe
+from foveate.bench.needs import COUNTS, PRINTED, first_obstacle, hours, loader_name, obstacle, opened, recipe
 from foveate.bench.run import commit
 from foveate.bench.status import duration
 from foveate.data.benchmark import Benchmark
@@ -147,7 +147,7 @@ def _measured(row: Published, data: Benchmark) -> tuple[float, str]:
     target = data.get("target") if made.on_target and row.settings.get("dfr") != "train" else None
     system.fit(data.train, target, data.get("val"))
     report = evaluate(system, data[row.split])
-    share = report.value(METRICS[row.metric])
+    share = report.value(PRINTED[row.metric])
     return (100 * share if float(row.value) > 1 else share), system.supervision()
 
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 import foveate.systems as systems
 from foveate.bench.places import Places, read_yaml
-from foveate.data.registry import LOADERS
+from foveate.data.registry import loader
 from foveate.engine import TrainSettings, check_metric
 from foveate.errors import FoveateError, suggest
 
@@ -245,11 +245,11 @@ def _seed_mistakes(at: tuple[str, ...], seeds: list[int]) -> Iterator[Mistake]:
 
 
 def _data_mistakes(at: tuple[str, ...], data: DataSpec) -> Iterator[Mistake]:
-    if data.name not in LOADERS:
-        known = sorted(LOADERS)
-        yield (*at, "name"), f"unknown dataset '{data.name}'.{suggest(data.name, known)} Known: {', '.join(known)}."
+    try:
+        parameters = inspect.signature(loader(data.name)).parameters
+    except FoveateError as error:
+        yield (*at, "name"), str(error)
         return
-    parameters = inspect.signature(LOADERS[data.name]).parameters
     options = [p for p in parameters if p not in ("root", "seed")]
     for name in data.options:
         if name not in options:

@@ -22,6 +22,8 @@ class Status:
     blocked: int
     left_seconds: float | None
     failures: list[Record] = field(default_factory=list)
+    silent: list[Record] = field(default_factory=list)
+    """Trials whose model had no answer (NaN) to some test images."""
 
     def __str__(self) -> str:
         parts = [f"{self.done} of {self.total} trials done"]
@@ -36,6 +38,11 @@ class Status:
         for record in self.failures:
             last = record.error.strip().splitlines()[-1] if record.error.strip() else "failed"
             text += f"\n  {record.dataset}, {record.method}, seed {record.seed}: {last} (log: {record.log or 'none'})"
+        for record in self.silent:
+            text += (
+                f"\n  {record.dataset}, {record.method}, seed {record.seed}: no answer (NaN) for "
+                f"{100 * record.metrics['unanswered']:.1f} % of the test images; they count as wrong"
+            )
         return text
 
 
@@ -77,7 +84,8 @@ def status(sweep: Sweep) -> Status:
             seconds = mean.get((cell.dataset, cell.method), mean.get("all"))
             left = None if seconds is None or left is None else left + open_ * seconds
     failures = [r for r in rows if r.state == "failed"]
-    return Status(total, states["done"], running, states["failed"], states["pruned"], blocked, left, failures)
+    silent = [r for r in rows if r.metrics.get("unanswered")]
+    return Status(total, states["done"], running, states["failed"], states["pruned"], blocked, left, failures, silent)
 
 
 def _means(rows: list[Record]) -> dict[object, float]:

@@ -13,15 +13,9 @@ from foveate.bench.records import Record
 from foveate.bench.sweep import choose
 from foveate.bench.trial import Cell
 from foveate.errors import FoveateError, suggest
+from foveate.measure import columns as usual
+from foveate.measure import described
 
-USUAL = (
-    "average", "majority", "minority", "worst_group", "cep_feature", "cep_output", "cgp",
-    "miou", "mass", "coverage", "kp",
-)  # fmt: skip
-SMALLER = ("kp",)
-"""Metrics of which less is better."""
-UNRANKED = ("coverage",)
-"""Metrics of which neither more nor less is better."""
 Format = Literal["markdown", "latex", "csv"]
 
 
@@ -78,7 +72,7 @@ def table(
     metrics: Sequence[str] | None = None,
     order: Sequence[str] | None = None,
 ) -> str:
-    """The table of ``records``, in percent; the best mean of a dataset in bold.
+    """The table of ``records``, shares in percent; the best mean of a dataset in bold.
 
     Args:
         records: of one spec or of several.
@@ -93,7 +87,7 @@ def table(
     for name in metrics or ():
         if name not in known:
             raise FoveateError(f"no record has the metric '{name}'.{suggest(name, known)} Known: {', '.join(known)}.")
-    columns = list(metrics or [n for n in USUAL if n in known])
+    columns = list(metrics or [m.name for m in usual("bench") if m.name in known])
     if style == "csv":
         return _csv(rows, columns)
     best = _best(rows, columns)
@@ -105,7 +99,7 @@ def table(
     head = [
         *(["dataset"] if several else []),
         "method",
-        *(c.replace("_", " ") for c in columns),
+        *(described(c).title for c in columns),
         "seeds",
         "labels used",
     ]
@@ -116,25 +110,25 @@ def _best(rows: Sequence[Line], columns: Sequence[str]) -> Mapping[tuple[str, st
     """The methods with the best mean, as printed, of every dataset and column; none where there is only one method."""
     found: dict[tuple[str, str], set[tuple[str, str]]] = {}
     for dataset in {row.dataset for row in rows}:
-        for column in (c for c in columns if c not in UNRANKED):
+        for metric in (m for m in map(described, columns) if m.higher_is_better is not None):
             means = {
-                (dataset, row.method): round(100 * mean, 1)
+                (dataset, row.method): round(metric.scaled(mean), metric.digits)
                 for row in rows
-                if row.dataset == dataset and (mean := row.mean(column)) is not None
+                if row.dataset == dataset and (mean := row.mean(metric.name)) is not None
             }
             if len(means) > 1:
-                top = (min if column in SMALLER else max)(means.values())
-                found[dataset, column] = {name for name, value in means.items() if value == top}
+                top = max(means.values(), key=metric.goodness)
+                found[dataset, metric.name] = {name for name, value in means.items() if value == top}
     return found
 
 
 def _cell(row: Line, column: str, bold: bool, style: Format) -> str:
-    mean, std = row.mean(column), row.std(column)
+    metric, mean, std = described(column), row.mean(column), row.std(column)
     if mean is None:
         return "–" if style == "markdown" else "--"
-    text = f"{100 * mean:.1f}"
+    text = metric.text(mean)
     if std is not None:  # one seed has no deviation
-        text += f" \\pm {100 * std:.1f}" if style == "latex" else f" ± {100 * std:.1f}"
+        text += f" \\pm {metric.text(std)}" if style == "latex" else f" ± {metric.text(std)}"
     if style == "latex":
         return f"$\\mathbf{{{text}}}$" if bold else f"${text}$"
     return f"**{text}**" if bold else text

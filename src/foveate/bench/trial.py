@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import inspect
 import json
+import logging
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -18,12 +19,13 @@ from foveate.assemble.parted import Parted
 from foveate.assemble.system import System
 from foveate.bench.spec import GIVEN, Spec
 from foveate.data.benchmark import Benchmark
-from foveate.data.registry import LOADERS
 from foveate.data.registry import load as load_data
+from foveate.data.registry import loader
 from foveate.engine import Selection, TrainSettings
 from foveate.errors import FoveateError
-from foveate.measure import METRICS, SmallGroupWarning, half_mask
+from foveate.measure import SmallGroupWarning, described, figures_of, half_mask
 
+log = logging.getLogger("foveate")
 LOCAL = ("base", "store", "progress", "checkpoint", "checkpoint_every", "workers")
 """Settings that do not change what is learned and stay out of the records."""
 
@@ -78,7 +80,7 @@ class Bench:
         """The data of ``seed``; the last asked for is kept."""
         if (dataset, seed) not in self._data:
             chosen = self.spec.sets()[dataset]
-            seeded = {"seed": seed} if "seed" in inspect.signature(LOADERS[chosen.name]).parameters else {}
+            seeded = {"seed": seed} if "seed" in inspect.signature(loader(chosen.name)).parameters else {}
             self._data = {(dataset, seed): load_data(chosen.name, chosen.root, **seeded, **chosen.options)}
         return self._data[dataset, seed]
 
@@ -157,9 +159,8 @@ class Bench:
         select = self.spec.select_of(cell.dataset)
         if val is None or system.class_names_ != val.class_names or select == "loss":
             # it learned the attribute, or selected by its loss: its own selection score
-            sign = -1.0 if select == "loss" else 1.0
-            return sign * float(own or 0.0)
-        return systems.evaluate(system, val).value(select)
+            return described(select).goodness(float(own or 0.0))
+        return described(select).goodness(systems.evaluate(system, val).value(select))
 
     def metrics(self, system: System, cell: Cell) -> dict[str, float]:
         """Everything that can be measured on test, as shares."""
@@ -167,7 +168,9 @@ class Bench:
         found: dict[str, float] = {}
         if system.class_names_ == data.test.class_names:
             report = systems.evaluate(system, data.test)
-            found |= {n: round(float(v), 4) for n in METRICS if (v := getattr(report, n)) is not None}
+            found |= figures_of(report)
+            for remark in report.remarks():
+                log.warning("%s: %s", cell, remark)
         if chosen.core != "none":
             shares = self.entanglement(system, cell).to_dict()
             found |= {k if k.startswith(("cep_", "cap", "cgp")) else f"cep_{k}": round(v, 4) for k, v in shares.items()}
@@ -216,7 +219,7 @@ def watching(report: Callable[[float], None]) -> Iterator[None]:
 
     def score(self: Selection, *args: Any, **kwargs: Any) -> dict[str, float]:
         found = plain(self, *args, **kwargs)
-        report(-found["loss"] if self.metric == "loss" else found[self.metric])
+        report(described(self.metric).goodness(found[self.metric]))
         return found
 
     Selection.score = score  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""The command line: ``foveate demo | data | fit | eval | predict | look | audit | assets``."""
+"""The command line: ``foveate demo | data | list | fit | eval | predict | look | audit | assets``."""
 
 from foveate.cli.main import app, main
 

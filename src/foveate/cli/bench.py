@@ -203,9 +203,9 @@ def features_command(
     import contextlib
 
     from foveate.bench.ray_cluster import RaySpread
+    from foveate.extract import FrozenModel
     from foveate.extract.features import save_npz
     from foveate.extract.store import FeatureStore
-    from foveate.systems.frozen_model import FrozenModel
 
     benchmark = open_data(data, root)
     model = FrozenModel.open(backbone, size)

@@ -48,11 +48,11 @@ def check(
     """Look for everything that is wrong with a dataset. Exit code 1 when something is."""
     from foveate.data.benchmark import Benchmark
     from foveate.data.check import check as run_check
-    from foveate.data.registry import LOADERS
     from foveate.data.sources import SOURCES
     from foveate.data.sources.layout import check_counts
+    from foveate.registries import DATASETS
 
-    source = open_data(path, root) if path.partition(":")[0] in LOADERS and not Path(path).exists() else path
+    source = open_data(path, root) if path.partition(":")[0] in DATASETS and not Path(path).exists() else path
     report = run_check(source, root=root, tiny=tiny)
     if path in SOURCES and isinstance(source, Benchmark):  # with options the published counts do not apply
         report.problems += check_counts(source, SOURCES[path].expected, SOURCES[path].exact)

@@ -4,18 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from foveate.data.typed import open_data, settings_of, value_of
-from foveate.measure import GroupReport
+if TYPE_CHECKING:  # these load torch, which a listing or a mistyped command can do without
+    from foveate.data.benchmark import Benchmark
+    from foveate.measure import GroupReport
 
-__all__ = ["ROOT", "comparison_table", "console", "group_table", "labels_of", "open_data", "settings_of", "value_of"]
+__all__ = ["ROOT", "comparison_table", "console", "group_table", "labels_of", "open_data", "settings_of"]
 
 console = Console()
 ROOT = typer.Option(None, help="Folder with a named dataset's files, or what the paths in a CSV file are relative to.")
+
+
+def open_data(what: str, root: Path | None = None, seed: int | None = None) -> Benchmark:
+    """A benchmark from what was typed; see :func:`foveate.data.typed.open_data`."""
+    from foveate.data import typed
+
+    return typed.open_data(what, root, seed)
+
+
+def settings_of(pairs: list[str] | None) -> dict[str, Any]:
+    """``["lr=0.1", "epochs=3"]`` as a dictionary; see :func:`foveate.data.typed.settings_of`."""
+    from foveate.data import typed
+
+    return typed.settings_of(pairs)
 
 
 def labels_of(paths: Sequence[Path]) -> list[str]:
@@ -38,12 +54,13 @@ def group_table(report: GroupReport, title: str) -> None:
 
 def comparison_table(rows: dict[str, GroupReport], supervision: dict[str, str]) -> Table:
     """Several systems side by side."""
+    from foveate.measure import columns
+
+    shown = columns("compare")
     table = Table("system", title="Test accuracy, %", title_justify="left")
-    for column in ("average", "majority", "minority", "worst group"):
-        table.add_column(column, justify="right")
+    for metric in shown:
+        table.add_column(metric.title if metric.unit == "%" else metric.axis, justify="right")
     table.add_column("labels used")
     for name, report in rows.items():
-        figures = [report.average, report.majority, report.minority, report.worst_group]
-        shown = ["–" if f is None else f"{100 * f:.1f}" for f in figures]
-        table.add_row(name, *shown, supervision[name])
+        table.add_row(name, *(metric.text(report.figures.get(metric.name)) for metric in shown), supervision[name])
     return table

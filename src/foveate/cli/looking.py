@@ -93,6 +93,7 @@ def _looker(
 
     if (Path(model).expanduser() / "system.json").is_file():
         from foveate.assemble.saving import load
+        from foveate.measure import name_of
 
         system = load(model)
 
@@ -100,11 +101,11 @@ def _looker(
             gaze = system.look(pictures)
             if sizes is not None:
                 gaze.boxes = greedy_crops(gaze.map, sizes, (pictures.shape[-2], pictures.shape[-1])) if sizes else None
-            return gaze, [f" → {system.class_names_[c]}" for c in system.predict(pictures)]
+            return gaze, [f" → {name_of(int(c), system.class_names_)}" for c in system.predict(pictures)]
 
         return by_system, system.preprocess_.prepare, system.preprocess_.fit == "squash"
 
-    from foveate.systems.frozen_model import FrozenModel
+    from foveate.extract import FrozenModel
 
     vit = FrozenModel.open(model, size)
     # two sevenths of the side is what 64 px are at 224

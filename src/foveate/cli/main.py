@@ -15,6 +15,7 @@ from foveate.cli.data import assets_command, data_app
 from foveate.cli.demo import demo
 from foveate.cli.exporting import card, export
 from foveate.cli.intervening import intervene, verify
+from foveate.cli.listing import list_things
 from foveate.cli.looking import look
 from foveate.cli.models import evaluate, fit, predict, systems
 from foveate.errors import FoveateError
@@ -41,6 +42,7 @@ app.command("app")(app_command)
 app.command()(export)
 app.command()(card)
 app.command()(systems)
+app.command("list")(list_things)
 app.command("assets")(assets_command)
 
 

@@ -6,15 +6,18 @@ import csv
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from rich.text import Text
 
 from foveate.cli.inputs import ROOT as _ROOT
 from foveate.cli.inputs import comparison_table, console, group_table, labels_of, open_data, settings_of
-from foveate.data.benchmark import Benchmark
 from foveate.errors import DataError
 from foveate.files import atomic_file
+
+if TYPE_CHECKING:
+    from foveate.data.benchmark import Benchmark
 
 _DATA = typer.Argument(help="A CSV file, a folder, or a dataset name with options: critters:strength=0.9.")
 _ON_BAD = typer.Option("raise", help="What an unreadable image does: raise or skip.")
@@ -95,13 +98,14 @@ def evaluate(
     """Accuracy as a whole, by group, and of the worst group."""
     from foveate.assemble.saving import load
     from foveate.assess import evaluate as run_evaluate
+    from foveate.measure import described
 
     loaded = {label: load(path) for label, path in zip(labels_of(models), models, strict=True)}
     dataset = open_data(data, root)[split]
     reports = {name: run_evaluate(model, dataset, on_bad=on_bad) for name, model in loaded.items()}
     if metric is not None:
         for name, report in reports.items():
-            typer.echo(f"{name} {metric} {100 * report.value(metric):.1f}")
+            typer.echo(f"{name} {metric} {described(metric).text(report.value(metric))}")
         return
     if as_json:
         typer.echo(json.dumps({name: report.to_dict() for name, report in reports.items()}, indent=2))
@@ -123,18 +127,25 @@ def predict(
     root: Path | None = _ROOT,
     on_bad: str = _ON_BAD,
 ) -> None:
-    """Predicted class and probability of every image, as CSV."""
+    """Predicted class and probability of every image, as CSV.
+
+    The class is 'unreadable' for an image that was skipped, and 'no answer' where the model gave NaN.
+    """
     from foveate.assemble.saving import load
     from foveate.assemble.system import aligned
+    from foveate.measure import NO_ANSWER, decided_by_shares, name_of
 
     system = load(model)
     dataset = aligned(system, open_data(data, root)[split])
     chances = system.predict_proba(dataset, on_bad=on_bad)
+    answers = decided_by_shares(chances)
     rows: list[list[str]] = [["image", "label", "prediction", "probability"]]
-    for i, row in enumerate(chances):
-        best = int(row.argmax())
-        told = ["unreadable", ""] if row[best] != row[best] else [system.class_names_[best], f"{row[best]:.4f}"]
+    for i, answer in enumerate(answers):
+        chance = "" if answer < 0 else f"{chances[i, answer]:.4f}"
+        told = [name_of(int(answer), system.class_names_), chance]
         rows.append([dataset.where(i), dataset.class_names[dataset.labels[i]], *told])
+    if silent := int((answers == NO_ANSWER).sum()):
+        typer.echo(f"no answer for {silent} of {len(answers)} images: the model gave NaN.", err=True)
     if out is None:
         csv.writer(sys.stdout).writerows(rows)
         return

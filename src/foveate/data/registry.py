@@ -1,4 +1,4 @@
-"""Datasets by name. Adding one is a loader function and a line here."""
+"""Datasets by name. Adding one is a loader function and a line in :mod:`foveate.registries`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,10 @@ from typing import Any
 
 from foveate import assets
 from foveate.data.benchmark import Benchmark
-from foveate.data.cmnist import cmnist
-from foveate.data.critters import critters
-from foveate.data.cue import cue_critters
-from foveate.data.dominoes import dominoes
-from foveate.data.sources import SOURCES, refuse_ambiguous
+from foveate.data.sources import Source, refuse_ambiguous
 from foveate.data.tables import from_path
 from foveate.errors import DataError, suggest
+from foveate.registries import DATASETS
 
 
 def own(root: str | Path) -> Benchmark:
@@ -25,19 +22,19 @@ def own(root: str | Path) -> Benchmark:
     return from_path(root)
 
 
-LOADERS: dict[str, Callable[..., Benchmark]] = {
-    "critters": critters,
-    "critters-cue": cue_critters,
-    "dominoes": dominoes,
-    "cmnist": cmnist,
-    "own": own,
-    **{name: source.load for name, source in SOURCES.items()},
-}
+def loader(name: str) -> Callable[..., Benchmark]:
+    """The function that loads the dataset called ``name``; a :class:`DataError` when there is none.
+
+    >>> loader("critters").__name__
+    'critters'
+    """
+    found: Source | Callable[..., Benchmark] = DATASETS.get(name)
+    return found.load if isinstance(found, Source) else found
 
 
 def list() -> builtins.list[str]:
     """Names that :func:`load` takes."""
-    return sorted(LOADERS)
+    return DATASETS.names()
 
 
 def load(name: str, root: str | Path | None = None, **options: Any) -> Benchmark:
@@ -52,12 +49,7 @@ def load(name: str, root: str | Path | None = None, **options: Any) -> Benchmark
     'critters'
     """
     refuse_ambiguous(name)
-    if name not in LOADERS:
-        raise DataError(
-            f"unknown dataset '{name}'.{suggest(name, [*LOADERS])} Known: {', '.join(sorted(LOADERS))}. "
-            "Your own images: from_csv(path) or from_folder(path)."
-        )
-    make = LOADERS[name]
+    make = loader(name)
     known = inspect.signature(make).parameters
     for option in options:
         if option not in known:
@@ -107,10 +99,14 @@ def catalogue(root: str | Path | None = None) -> builtins.list[Entry]:
     """
     kept = {row.name: row for row in assets.status(root)}
     rows = []
-    for name, make in sorted(LOADERS.items()):
-        if (source := SOURCES.get(name)) is not None:
+    things, titles = DATASETS.things(), DATASETS.summaries()
+    for name in sorted(things):
+        if isinstance(source := things[name], Source):
             needs = f"made by prepare from {source.made_from}" if source.made_from else "your download"
-            rows.append(Entry(name, source.images, source.licence, needs, source.ready(root), source.title))
+            rows.append(Entry(name, source.images, source.licence, needs, source.ready(root), titles[name]))
+            continue
+        if not source.__module__.startswith("foveate."):
+            rows.append(Entry(name, None, "not stated", "not stated", True, titles[name]))
             continue
         wanted = _ASSETS.get(name, ())
         licence = "; ".join(dict.fromkeys(kept[w].licence for w in wanted)) or (
@@ -118,10 +114,10 @@ def catalogue(root: str | Path | None = None) -> builtins.list[Entry]:
         )
         here = all(kept[w].ready for w in wanted)
         needs = ", ".join(wanted) or ("your images" if name == "own" else "nothing")
-        title = (make.__doc__ or "").strip().splitlines()[0]
-        rows.append(Entry(name, _IMAGES.get(name), licence, needs, here, title))
+        rows.append(Entry(name, _IMAGES.get(name), licence, needs, here, titles[name]))
     return rows
 
 
 def _more_about(name: str) -> str:
-    return f"See docs/datasets/{name}.md." if name in SOURCES else f"See help(foveate.data.{name})."
+    ours = isinstance(DATASETS.get(name), Source)
+    return f"See docs/datasets/{name}.md." if ours else f"See help(foveate.data.registry.loader('{name}'))."

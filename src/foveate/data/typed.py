@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from foveate.data.benchmark import Benchmark
-from foveate.data.registry import LOADERS, load
+from foveate.data.registry import load, loader
 from foveate.data.tables import from_csv, from_path
 from foveate.errors import DataError, FoveateError
+from foveate.registries import DATASETS
 
 
 def value_of(text: str) -> Any:
@@ -42,9 +43,9 @@ def open_data(what: str, root: Path | None = None, seed: int | None = None) -> B
     3
     """
     name, _, options = what.partition(":")
-    if name in LOADERS and not Path(what).exists():
+    if name in DATASETS and not Path(what).exists():
         given = settings_of([o for o in options.split(",") if o])
-        if seed is not None and "seed" in inspect.signature(LOADERS[name]).parameters:
+        if seed is not None and "seed" in inspect.signature(loader(name)).parameters:
             given.setdefault("seed", seed)
         return load(name, root, **given)
     place = Path(what).expanduser()

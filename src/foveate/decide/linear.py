@@ -15,6 +15,7 @@ from torch import nn
 
 from foveate.decide.l1_logistic import l1_logistic
 from foveate.errors import DataError, FoveateError
+from foveate.measure import answered, decided
 
 Floats = NDArray[np.float64]
 NEVER = -1e6
@@ -45,8 +46,8 @@ class LinearDecision:
         return x @ self.weight_.T + self.bias_
 
     def predict(self, features: ArrayLike) -> NDArray[np.int64]:
-        """The class with the highest score, ``[N]``."""
-        return self.decision_function(features).argmax(axis=1)
+        """The class with the highest score, ``[N]``; -2 where features that are not finite leave none."""
+        return decided(answered(self.decision_function(features)))
 
     def predict_proba(self, features: ArrayLike) -> Floats:
         """Probabilities ``[N, K]``; rows sum to 1."""

@@ -7,13 +7,22 @@ section 3.1.4 on prompt ensembles; A² uses one template, "a photo of a {class}"
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
+from foveate.data.dataset import GroupedDataset
+from foveate.decide.decision import Decision
+from foveate.decide.linear import LinearDecision
 from foveate.errors import FoveateError, suggest
+from foveate.extract.clip import class_embeddings
+from foveate.extract.frozen_model import Models
+from foveate.parameters import configured
 
 TEMPLATES = ("a photo of a {}.",)
 Prompts = Mapping[str, str | Sequence[str]] | Sequence[str | Sequence[str]]
@@ -77,21 +86,6 @@ class PromptHead(nn.Module):
         return self.scale * F.normalize(features, dim=-1) @ self.weight.to(features).T
 
 
-def class_embeddings(encoded: Tensor, counts: Sequence[int]) -> Tensor:
-    """Text embeddings ``[sum(counts), D]`` as one unit vector a class, ``[C, D]``.
-
-    >>> class_embeddings(torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, 3.0]]), [2, 1])
-    tensor([[0.7071, 0.7071],
-            [0.0000, 1.0000]])
-    """
-    if encoded.ndim != 2 or len(encoded) != sum(counts):
-        raise FoveateError(
-            f"expected text embeddings [{sum(counts)}, D]; the text encoder gave {tuple(encoded.shape)}."
-        )
-    means = [part.mean(0) for part in F.normalize(encoded.float(), dim=-1).split(list(counts))]
-    return F.normalize(torch.stack(means), dim=-1)
-
-
 def class_texts(
     class_names: Sequence[str], templates: Sequence[str] = TEMPLATES, prompts: Prompts | None = None
 ) -> list[list[str]]:
@@ -134,3 +128,65 @@ def class_texts(
         if not own or not all(text.strip() for text in own):
             raise FoveateError(f"the class '{name}' has an empty prompt; write what its images show.")
     return texts
+
+
+class PromptDecision(LinearDecision):
+    """A :class:`PromptHead` as a decision on raw features: they are brought to length 1 first.
+
+    >>> PromptDecision(np.eye(2) * 100).decision_function([[3.0, 0.0]]).tolist()
+    [[100.0, 0.0]]
+    """
+
+    def __init__(self, weight: NDArray[np.float64]):
+        self.weight_, self.bias_ = weight, np.zeros(len(weight))
+
+    def decision_function(self, features: ArrayLike) -> NDArray[np.float64]:
+        x = np.asarray(features, dtype=np.float64)
+        return super().decision_function(x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12))
+
+
+@configured
+class TextPrompts(Decision):
+    """The class whose texts lie closest, in the joint space of a CLIP model: nothing is learned from images.
+
+    Args:
+        model, size: the CLIP model, as for :class:`~foveate.extract.ClipTower`.
+        prompts: whole texts of every class, by name or in class order, instead of ``templates``.
+        templates: texts with ``{}`` for the class name; embeddings are averaged over them.
+    """
+
+    model: Any = field(default="open_clip:ViT-B-32/openai", kw_only=False)
+    size: int | None = None
+    prompts: Prompts | None = None
+    templates: Sequence[str] = TEMPLATES
+    on = "train"
+    select = "average"
+    uses = "none (class names only)"
+
+    def expects(self, data: GroupedDataset, who: str) -> None:
+        class_texts(data.class_names, self.templates, self.prompts)  # a mismatch is told before models are opened
+
+    def open(self, models: Models) -> None:
+        self._clip = models.clip(self.model, self.size)
+
+    def name_classes(self, class_names: Sequence[str]) -> TextPrompts:
+        """Embed the texts of every class."""
+        head = PromptHead(
+            class_names, self._clip.encode_text, templates=self.templates, prompts=self.prompts, scale=self._clip.scale
+        )
+        self.texts_ = head.texts
+        self.head_ = PromptDecision(head.scale * head.weight.double().numpy())
+        return self
+
+    def __call__(self, vectors: Tensor) -> Tensor:
+        return torch.from_numpy(self.head_.decision_function(vectors.float().cpu().numpy())).float()
+
+    def learned(self) -> dict[str, Any]:
+        return {"texts": self.texts_}
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"weight": torch.from_numpy(self.head_.weight_.copy())}
+
+    def restore(self, learned: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        self.texts_ = learned["texts"]
+        self.head_ = PromptDecision(tensors["weight"].numpy())

@@ -9,16 +9,12 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import nn
 
 from foveate.engine.feed import Feed
-from foveate.errors import FoveateError, suggest
-from foveate.measure import METRICS as REPORTED
-from foveate.measure import USES_GROUPS, SmallGroupWarning, group_report
-
-METRICS = ("loss", *REPORTED)
+from foveate.errors import FoveateError
+from foveate.measure import SmallGroupWarning, answered, check_selectable, decided, group_report
 
 
 @dataclass
@@ -26,8 +22,8 @@ class Selection:
     """Keep the epoch with the best ``metric`` on ``feed``.
 
     Args:
-        metric: ``loss`` (lower is better), or a name of :class:`~foveate.measure.GroupReport`
-            (higher is better): ``average``, ``worst_class``, ``worst_group``, ``minority`` …
+        metric: ``loss``, ``average``, ``worst_class``, ``worst_group``, ``minority`` … any of
+            ``foveate list metrics`` that is computed from answers; which way is better is known of each.
         feed: the validation images or features.
         train_counts: training images per group, for the metrics that need them.
 
@@ -51,7 +47,7 @@ class Selection:
     @property
     def uses_groups(self) -> bool:
         """Whether group labels of the validation set take part in the choice."""
-        return self.metric in USES_GROUPS
+        return check_selectable(self.metric).uses_groups
 
     def describe(self) -> dict[str, Any]:
         return {"metric": self.metric, "on": self.feed.dataset.name, "uses_groups": self.uses_groups}
@@ -60,26 +56,23 @@ class Selection:
         """Whether ``new`` beats ``old``."""
         if old is None or math.isnan(old):
             return True
-        return new < old if self.metric == "loss" else new > old
+        return check_selectable(self.metric).better(new, than=old)
 
     def score(self, model: nn.Module, device: torch.device, batch_size: int) -> dict[str, float]:
         """Every metric that can be had on the validation data; ``score[self.metric]`` decides."""
         logits, positions = predict_feed(model, self.feed, device, batch_size)
         ds = self.feed.dataset
         labels = ds.labels[positions]
-        loss = float(F.cross_entropy(torch.from_numpy(logits), torch.from_numpy(labels)))
         with warnings.catch_warnings():  # a warning every epoch helps nobody; the final report gives it
             warnings.simplefilter("ignore", SmallGroupWarning)
             report = group_report(
-                logits.argmax(1), labels, None if ds.attributes is None else ds.attributes[positions],
-                self.train_counts, class_names=ds.class_names, attribute_names=ds.attribute_names,
+                decided(answered(logits)), labels, None if ds.attributes is None else ds.attributes[positions],
+                self.train_counts, class_names=ds.class_names, attribute_names=ds.attribute_names, logits=logits,
             )  # fmt: skip
-        scores = {"loss": loss}
-        for name in METRICS[1:]:
-            value = getattr(report, name)
-            if value is not None:
-                scores[name] = float(value)
+        scores = {"loss": report.value("loss")} | {n: v for n, v in report.figures.items() if v is not None}
         if self.metric not in scores:
+            if not check_selectable(self.metric).uses_train_counts:
+                raise FoveateError(f"cannot select on '{self.metric}': it cannot be had on {ds.name}.")
             raise FoveateError(
                 f"cannot select on '{self.metric}': it needs to know which training groups are majority and minority, "
                 "and the training set has no attributes or is balanced. Select on 'worst_group' or 'average'."
@@ -89,8 +82,7 @@ class Selection:
 
 def check_metric(metric: str) -> None:
     """Raise with a suggestion unless ``metric`` names a selection metric."""
-    if metric not in METRICS:
-        raise FoveateError(f"unknown metric '{metric}'.{suggest(metric, METRICS)} Known: {', '.join(METRICS)}.")
+    check_selectable(metric)
 
 
 @torch.no_grad()

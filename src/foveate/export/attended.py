@@ -9,11 +9,10 @@ from torch import Tensor, nn
 
 from foveate.errors import ModelError
 from foveate.export.graphs import Graph, GraphPlan, MaskedPath, exports
-from foveate.extract import Backbone, MaskedViT
+from foveate.extract import Backbone, FrozenModel, MaskedViT
 from foveate.look.attention import _cls_row, aggregate_heads
 from foveate.systems.a2 import A2
 from foveate.systems.crops_reference import FullImage
-from foveate.systems.frozen_model import FrozenModel
 from foveate.systems.glimpse import Glimpse
 
 

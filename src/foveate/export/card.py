@@ -111,11 +111,12 @@ def _groups(system: System, report: GroupReport | None, data: GroupedDataset | N
             "about how the model fares in any group."
         )
     head = f"Measured on {_cell(data.name)}, {report.n:,} images: average {_percent(report.average)}"
+    remarks = "".join(f" {_cell(remark[0].upper() + remark[1:])}" for remark in report.remarks())
     if report.worst is None:
         lines = [f"| {_cell(name)} | {n:,} | {_percent(a)} |" for name, n, a in report.classes]
         table = "| class | images | accuracy |\n|---|---:|---:|\n" + "\n".join(lines)
         why = "The data have no attributes, so there are no groups and a shortcut cannot show here."
-        return f"## Accuracy by group\n\n{head}, worst class {_percent(report.worst_class)}. {why}\n\n{table}"
+        return f"## Accuracy by group\n\n{head}, worst class {_percent(report.worst_class)}.{remarks} {why}\n\n{table}"
     rows = sorted(report.groups, key=lambda row: (row.accuracy, -row.n))
     lines = [
         f"| {_cell(row.name)} | {row.n:,} | {_percent(row.accuracy)} | {_percent(row.low)} to {_percent(row.high)} | "
@@ -124,8 +125,7 @@ def _groups(system: System, report: GroupReport | None, data: GroupedDataset | N
     ]
     table = "| group | images | accuracy | 95 % interval | in training | |\n|---|---:|---:|---|---:|---|\n"
     worst = f"worst group {_percent(report.worst_group)} ({_cell(report.worst.name)})"
-    skipped = f" {report.skipped} images could not be read and are not counted." if report.skipped else ""
-    return f"## Accuracy by group\n\n{head}, {worst}.{skipped}\n\n{table}" + "\n".join(lines)
+    return f"## Accuracy by group\n\n{head}, {worst}.{remarks}\n\n{table}" + "\n".join(lines)
 
 
 def _interventions(system: System) -> str:

@@ -16,6 +16,7 @@ from torch import Tensor
 from foveate.assemble.system import Images
 from foveate.data.preprocess import Preprocess, as_images
 from foveate.errors import DataError, MissingExtra, ModelError
+from foveate.measure import answered, decided
 from foveate.restrict import early_mask, extract_crops, greedy_crops
 from foveate.systems.frozen_model import resized
 from foveate.systems.glimpse import attended_tokens
@@ -71,7 +72,13 @@ class Runner:
         return self.preprocess.normalise(prepared).contiguous(memory_format=torch.contiguous_format)
 
     def predict_logits(self, images: Images, masks: Sequence[Tensor] | None = None) -> NDArray[np.float32]:
-        """Logits ``[n, C]``; a model under masks from outside needs ``masks``, one ``[H, W]`` an image."""
+        """Logits ``[n, C]``; a model under masks from outside needs ``masks``, one ``[H, W]`` an image.
+
+        A row of ``-inf`` stands for an image that the model has no answer to (NaN or infinite logits).
+        """
+        return answered(self._run(images, masks))
+
+    def _run(self, images: Images, masks: Sequence[Tensor] | None) -> NDArray[np.float32]:
         inputs, kind = self.inputs(images), self.steps.get("kind", "")
         if kind == "crops":
             return self._read_crops(inputs)
@@ -85,8 +92,8 @@ class Runner:
         return self.graphs["model"](inputs)[0]
 
     def predict(self, images: Images, masks: Sequence[Tensor] | None = None) -> NDArray[np.int64]:
-        """Class indices ``[n]``."""
-        return self.predict_logits(images, masks).argmax(1)
+        """Class indices ``[n]``; -2 where the model has no answer."""
+        return decided(self.predict_logits(images, masks))
 
     def _attend(self, inputs: Tensor) -> Tensor:
         """Where the model looks, ``[B, h, w]``."""

@@ -67,6 +67,12 @@ class Backbone(nn.Module):
         self.dim = int(getattr(net, "head_hidden_size", None) or self.map_dim)  # type: ignore[arg-type]
         self._channels_last = str(getattr(net, "output_fmt", "NCHW")).upper().endswith("NHWC")
 
+    @property
+    def patch(self) -> int:
+        """Side in pixels of a ViT's patches."""
+        stem: Any = self.net.patch_embed
+        return int(stem.patch_size[0])
+
     def forward(self, x: Tensor) -> Tensor:
         return self.net.forward_head(self.net.forward_features(x), pre_logits=True)  # type: ignore[operator]
 

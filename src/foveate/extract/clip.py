@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foveate import compat  # noqa: F401  (before timm and open_clip)
@@ -175,6 +176,19 @@ def open_clip_visual(
     if img_size is not None:
         values["vision_cfg"]["image_size"] = list(img_size)
     return ClipVisual(_build(import_open_clip(), values).visual, int(values["embed_dim"]))
+
+
+def class_embeddings(encoded: Tensor, counts: Sequence[int]) -> Tensor:
+    """Text embeddings ``[sum(counts), D]`` as one unit vector a class, ``[C, D]``.
+
+    >>> class_embeddings(torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, 3.0]]), [2, 1])
+    tensor([[0.7071, 0.7071],
+            [0.0000, 1.0000]])
+    """
+    if encoded.ndim != 2 or len(encoded) != sum(counts):
+        raise ModelError(f"expected text embeddings [{sum(counts)}, D]; the text encoder gave {tuple(encoded.shape)}.")
+    means = [part.mean(0) for part in F.normalize(encoded.float(), dim=-1).split(list(counts))]
+    return F.normalize(torch.stack(means), dim=-1)
 
 
 def parse_name(name: str) -> tuple[str, str | None, str | None]:

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from foveate.assemble.parted import Parted
 from foveate.assemble.parts_network import Intervention
-from foveate.assemble.system import decided
 from foveate.data.dataset import GroupedDataset
 from foveate.data.loading import Loader, OnBad
 from foveate.engine import default_device
+from foveate.measure import answered, decided
 from foveate.restrict.removal import Measure
 
 REMEMBERED = 4096
@@ -66,7 +66,7 @@ class Rehearsal:
         self.maps, self.scores = columns[1:]
 
     def logits(self, change: Intervention) -> NDArray[np.float32]:
-        """Logits ``[n, C]`` under ``change``; NaN rows for images that cannot be read."""
+        """Logits ``[n, C]`` under ``change``, rows without an answer as in ``predict_logits``."""
         out = np.full((len(self.dataset), len(self.system.class_names_)), np.nan, dtype=np.float32)
         if not len(self.rows):
             return out
@@ -77,7 +77,8 @@ class Rehearsal:
         fresh: dict[tuple[int, bytes], NDArray[np.float32]] = {}
         for some, batch in zip(pieces, self._loader([self.rows[some] for some in pieces]), strict=True):
             inputs = self.system.preprocess_.normalise(batch.inputs)
-            for i, row in zip(some, second_stage(self.system, inputs, maps[some]).numpy(), strict=True):
+            answers = answered(second_stage(self.system, inputs, maps[some]).numpy())
+            for i, row in zip(some, answers, strict=True):
                 fresh[keys[i]] = row
         self._known.update(fresh)
         for row, key in zip(self.rows, keys, strict=True):
@@ -87,7 +88,7 @@ class Rehearsal:
         return out
 
     def predict(self, change: Intervention) -> NDArray[np.int64]:
-        """Class indices ``[n]`` under ``change``; -1 for images that cannot be read."""
+        """Class indices ``[n]`` under ``change``; -1 for images that cannot be read, -2 where it has no answer."""
         return decided(self.logits(change))
 
     def _decisive(self, maps: Tensor) -> list[bytes]:

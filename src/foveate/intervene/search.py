@@ -18,7 +18,7 @@ from foveate.data.dataset import GroupedDataset
 from foveate.errors import ModelError, UnreadableImage
 from foveate.intervene.leave_one_out import LeaveOneOut, leave_one_out
 from foveate.intervene.rehearsal import Rehearsal
-from foveate.measure import USES_GROUPS, ForegroundIoU, GroupReport, SmallGroupWarning
+from foveate.measure import ForegroundIoU, GroupReport, SmallGroupWarning, check_selectable
 
 How = Literal["leave-one-out", "greedy"]
 
@@ -60,13 +60,14 @@ def search_parts(
     Args:
         system: a fitted system of parts (iFAM, PDiscoFormer).
         val: validation data; a choice made on test data flatters.
-        metric: of :class:`~foveate.measure.GroupReport`.
+        metric: of :class:`~foveate.measure.GroupReport`; one of which less is better counts with its sign turned.
         how: ``"leave-one-out"`` (every part alone) or ``"greedy"``.
         min_gain: how much the metric must rise.
         options: ``batch_size``, ``workers`` and ``on_bad`` as for ``predict``.
     """
     if how not in ("leave-one-out", "greedy"):
         raise ModelError(f"unknown way to choose parts '{how}'; use 'leave-one-out' or 'greedy'.")
+    chosen = check_selectable(metric)
     if not isinstance(system, HasParts):
         raise ModelError(_no_parts(system))
     already = set(system.dropped_parts_ or ())
@@ -77,7 +78,7 @@ def search_parts(
     def score(gone: set[int]) -> float:
         with warnings.catch_warnings():  # once for every part helps nobody
             warnings.simplefilter("ignore", SmallGroupWarning)
-            return report(already | gone).value(metric)
+            return chosen.goodness(report(already | gone).value(metric))
 
     found = leave_one_out(score, candidates, greedy=how == "greedy", min_gain=min_gain)
     if len(found.removed) == len(candidates):
@@ -92,7 +93,7 @@ def search_parts(
     changed.selection_ = {
         "metric": f"{before['metric']}, {told}" if before["metric"] else told,
         "on": val.name,
-        "uses_groups": bool(before["uses_groups"] or metric in USES_GROUPS),
+        "uses_groups": bool(before["uses_groups"] or chosen.uses_groups),
     }
     return changed, found
 

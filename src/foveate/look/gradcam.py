@@ -68,7 +68,7 @@ def gradcam(
         finally:
             cam.activations_and_grads.release()
     return Gaze(
-        torch.from_numpy(np.maximum(heat, 0).astype(np.float32)),
+        torch.from_numpy(np.maximum(np.nan_to_num(heat), 0).astype(np.float32)),  # NaN logits have no reasons
         kind=method,
         scores={"class": chosen.detach().cpu(), "logits": logits.detach().cpu()},
     )

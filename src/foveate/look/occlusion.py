@@ -53,4 +53,5 @@ def occlusion(
             hidden[:, :, rows[y] : rows[y + 1], columns[x] : columns[x + 1]] = 0.0
             parts = [logits(hidden[i : i + batch_size]).float().cpu() for i in range(0, n, batch_size)]
             heat[:, y, x] = before - torch.cat(parts).softmax(1)[torch.arange(n), chosen]
-    return Gaze(heat.clamp(min=0), kind="occlusion", scores={"class": chosen, "logits": plain})
+    # no answer, no reason for it: an empty map
+    return Gaze(heat.nan_to_num(0.0).clamp(min=0), kind="occlusion", scores={"class": chosen, "logits": plain})

@@ -1,6 +1,15 @@
 """Metrics: plain functions of arrays. They know nothing of datasets, models or trainers."""
 
-from foveate.measure.auc import average_auc, worst_group_auc
+from foveate.measure.answers import (
+    NO_ANSWER,
+    UNREADABLE,
+    answered,
+    decided,
+    decided_by_shares,
+    name_of,
+    shares_of,
+)
+from foveate.measure.auc import NoAnswerWarning, average_auc, worst_group_auc
 from foveate.measure.counts import GroupRow, minority_groups, wilson_interval
 from foveate.measure.entanglement import (
     CAPAccumulator,
@@ -13,12 +22,10 @@ from foveate.measure.entanglement import (
     mask_on_grid,
 )
 from foveate.measure.groups import (
-    METRICS,
-    USES_GROUPS,
-    USES_TRAIN_COUNTS,
     GroupReport,
     SmallGroupWarning,
     confusion_by_group,
+    figures_of,
     group_report,
     ifam_worst_group,
 )
@@ -32,6 +39,17 @@ from foveate.measure.localisation import (
     by_centre_distance,
     centre_distance,
     localisation_curve,
+)
+from foveate.measure.metric import (
+    METRICS,
+    USES_GROUPS,
+    USES_TRAIN_COUNTS,
+    Answers,
+    Metric,
+    check_selectable,
+    columns,
+    described,
+    reported,
 )
 from foveate.measure.parts import (
     ForegroundIoU,
@@ -47,10 +65,12 @@ from foveate.measure.parts import (
 from foveate.measure.swaps import donor_permutation, fill_object, swap
 
 __all__ = [
-    "METRICS", "USES_GROUPS", "USES_TRAIN_COUNTS", "CAPAccumulator", "CEPAccumulator", "DistanceStratum",
+    "METRICS", "NO_ANSWER", "UNREADABLE", "NoAnswerWarning", "USES_GROUPS", "USES_TRAIN_COUNTS", "answered", "decided",
+    "decided_by_shares", "name_of", "shares_of", "Answers", "Metric", "check_selectable", "columns", "described",
+    "reported", "CAPAccumulator", "CEPAccumulator", "DistanceStratum",
     "GroupReport", "GroupRow", "ShareResult", "SmallGroupWarning", "attention_concentration", "attention_hit",
     "attention_mass", "attention_shares", "average_auc", "bilinear_weights", "by_centre_distance",
-    "centre_distance", "confusion_by_group",
+    "centre_distance", "confusion_by_group", "figures_of",
     "core_activation_percentage", "core_effect_percentage", "core_gradcam_percentage",
     "donor_permutation", "fill_object", "group_report", "half_mask", "ifam_worst_group",
     "localisation_curve", "mask_on_grid", "minority_groups", "swap", "wilson_interval", "worst_group_auc",

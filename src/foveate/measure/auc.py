@@ -5,6 +5,8 @@ Reference: arXiv 2506.08915 (average AUC and worst-group AUC on SIIM-ACR). The c
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
@@ -13,10 +15,15 @@ from foveate.errors import DataError
 from foveate.measure.counts import minority_groups
 
 
+class NoAnswerWarning(UserWarning):
+    """A model had no answer to some images: NaN or infinite scores, which count as wrong."""
+
+
 def average_auc(scores: ArrayLike, labels: ArrayLike) -> float:
     """Area under the ROC curve of ``scores`` (larger = class 1) against binary ``labels``, both ``[N]``.
 
-    Constant scores give 0.5.
+    Constant scores give 0.5. A score that is not finite is no answer, hence wrong: it loses against every image of
+    the other class. Leave unreadable images out before.
 
     >>> average_auc([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1])
     0.75
@@ -34,8 +41,15 @@ def average_auc(scores: ArrayLike, labels: ArrayLike) -> float:
         raise DataError(f"AUC: expected one score and one label per image, [N]; got {s.shape} and {y.shape}.")
     if set(np.unique(y)) != {0, 1}:
         raise DataError(f"AUC needs images of both classes 0 and 1; found the classes {np.unique(y).tolist()}.")
-    if not np.isfinite(s).all():
-        raise DataError("AUC: some scores are not finite.")
+    known = np.isfinite(s)
+    if not known.all():
+        warnings.warn(
+            f"{int((~known).sum())} of {len(s)} scores are not finite; each counts as wrong in every comparison.",
+            NoAnswerWarning,
+            stacklevel=2,
+        )
+        # beyond all others on the wrong side
+        s = np.where(known, s, np.where(y == 1, -np.inf, np.inf))
     # torchmetrics squashes scores outside [0, 1] by a sigmoid, which can merge large ones: the area depends
     # on the order alone, so ranks (ties kept) are passed instead.
     ranks = np.unique(s, return_inverse=True)[1]

@@ -16,9 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foveate.errors import DataError
-
-UNREADABLE = -1
-"""The prediction that stands for "this image could not be read"."""
+from foveate.measure.answers import NO_ANSWER, UNREADABLE
 
 
 def wilson_interval(correct: int, n: int, z: float = 1.959963984540054) -> tuple[float, float]:
@@ -87,6 +85,8 @@ class GroupRow:
     train_count: int | None = None
     kind: str | None = None
     """"majority" or "minority" by the training counts, None when they do not tell."""
+    unanswered: int = 0
+    """Images that the model was shown and named no class for; they count as wrong."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,8 @@ class GroupTable:
     correct: NDArray[np.int64] | None
     train: NDArray[np.int64] | None
     skipped: int
+    class_unanswered: NDArray[np.int64]
+    unanswered: NDArray[np.int64] | None
 
     @staticmethod
     def of(
@@ -126,12 +128,13 @@ class GroupTable:
         classes = classes if classes is not None else int(y.max()) + 1
         if y.min() < 0 or y.max() >= classes:
             raise DataError(f"labels run from {y.min()} to {y.max()}, but there are {classes} classes.")
-        y, right = y[read], (p == y)[read]
+        y, right, silent = y[read], (p == y)[read], (p == NO_ANSWER)[read]
         names = list(class_names) if class_names is not None else [str(c) for c in range(classes)]
         class_n = np.bincount(y, minlength=classes)
         class_correct = np.bincount(y[right], minlength=classes)
+        skipped, class_silent = int((~read).sum()), np.bincount(y[silent], minlength=classes)
         if a is None:
-            return GroupTable(names, [], class_n, class_correct, None, None, None, int((~read).sum()))
+            return GroupTable(names, [], class_n, class_correct, None, None, None, skipped, class_silent, None)
         values = values if values is not None else int(a.max()) + 1
         if a.min() < 0 or a.max() >= values:
             raise DataError(f"attributes run from {a.min()} to {a.max()}, but there are {values} values.")
@@ -144,7 +147,9 @@ class GroupTable:
             np.bincount(g, minlength=classes * values).reshape(classes, values),
             np.bincount(g[right], minlength=classes * values).reshape(classes, values),
             train,
-            int((~read).sum()),
+            skipped,
+            class_silent,
+            np.bincount(g[silent], minlength=classes * values).reshape(classes, values),
         )
 
     @property
@@ -164,19 +169,6 @@ class GroupTable:
             return {}
         return {"minority": minority, "majority": ~minority & (self.train > 0)}
 
-    def pooled(self, kind: str) -> float | None:
-        where = self.kinds.get(kind)
-        if where is None or self.n is None or self.correct is None or not self.n[where].sum():
-            return None
-        return float(self.correct[where].sum() / self.n[where].sum())
-
-    def ifam(self) -> float | None:
-        where = self.kinds.get("minority")
-        if where is None or self.n is None or self.correct is None:
-            return None
-        n, correct = (self.n * where).sum(axis=1), (self.correct * where).sum(axis=1)
-        return float((correct[n > 0] / n[n > 0]).min()) if n.any() else None
-
     def rows(self) -> tuple[list[GroupRow], list[str]]:
         """A row for every non-empty group, and the names of the empty ones."""
         assert self.n is not None
@@ -193,7 +185,8 @@ class GroupTable:
             low, high = wilson_interval(correct, int(n))
             kind = next((kind for kind, where in kinds.items() if where[c, v]), None)
             count = None if self.train is None else int(self.train[c, v])
-            rows.append(GroupRow(name, c, v, int(n), correct, correct / int(n), low, high, count, kind))
+            silent = 0 if self.unanswered is None else int(self.unanswered[c, v])
+            rows.append(GroupRow(name, c, v, int(n), correct, correct / int(n), low, high, count, kind, silent))
         return rows, empty
 
 
@@ -208,7 +201,7 @@ def indices(what: str, values: ArrayLike) -> NDArray[np.int64]:
         raise DataError(f"{what} must be one index per image, shape [N]; got shape {array.shape}.")
     if array.size and not np.issubdtype(array.dtype, np.integer) and not (array == array.astype(np.int64)).all():
         raise DataError(f"{what} must be whole numbers (class indices, not probabilities).")
-    return array.astype(np.int64)
+    return array.astype(np.int64, copy=False)
 
 
 def check_lengths(p: NDArray[Any], y: NDArray[Any], a: NDArray[Any] | None) -> None:

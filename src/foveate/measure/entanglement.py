@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from foveate.errors import DataError, FoveateError
+from foveate.measure.metric import Metric
 
 LEVELS = ("output", "feature", "map", "pixel")
 EXPECTATIONS = ("of_ratio", "ratio_of")
@@ -295,3 +296,11 @@ def _overlap(pixels: int, cells: int, device: torch.device) -> Tensor:
     pixel = torch.arange(pixels, device=device)[None, :] * cells
     length = torch.minimum(cell + pixels, pixel + cells) - torch.maximum(cell, pixel)
     return length.clamp(min=0).double() / pixels
+
+
+CEP_MAP = Metric("cep_map", tables=())
+CEP_PIXEL = Metric("cep_pixel", tables=())
+CEP_FEATURE = Metric("cep_feature", tables=("bench",))
+CEP_OUTPUT = Metric("cep_output", tables=("bench",))
+CAP = Metric("cap", tables=())
+CGP = Metric("cgp", tables=("bench",))

@@ -18,18 +18,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foveate.errors import DataError, suggest
-from foveate.measure.counts import UNREADABLE, GroupRow, GroupTable, check_lengths, indices
-
-METRICS = (
-    "average", "adjusted_average", "worst_group", "worst_class", "majority", "minority", "ifam_worst_group",
-)  # fmt: skip
-"""Every metric a report knows by name, for instance for model selection."""
-
-USES_GROUPS = frozenset({"adjusted_average", "worst_group", "majority", "minority", "ifam_worst_group"})
-"""The metrics that read group labels: whoever selects by one of them consumes group supervision."""
-
-USES_TRAIN_COUNTS = frozenset({"adjusted_average", "majority", "minority", "ifam_worst_group"})
-"""The metrics that also need the group counts of the training split."""
+from foveate.measure.answers import NO_ANSWER, UNREADABLE
+from foveate.measure.counts import GroupRow, GroupTable, check_lengths, indices
+from foveate.measure.metric import METRICS, Answers, columns, reported
 
 SMALL_GROUP = 20
 
@@ -42,13 +33,8 @@ class SmallGroupWarning(UserWarning):
 class GroupReport:
     """What :func:`group_report` measured. Shares are in [0, 1]; what cannot be known is None."""
 
-    average: float
-    adjusted_average: float | None
-    worst_group: float | None
-    worst_class: float
-    majority: float | None
-    minority: float | None
-    ifam_worst_group: float | None
+    figures: dict[str, float | None]
+    """Every metric of the registry that is computed from answers, by name."""
     groups: list[GroupRow]
     classes: list[tuple[str, int, float]]
     """``(name, n, accuracy)`` of every class that occurs."""
@@ -60,6 +46,10 @@ class GroupReport:
     """Names of the groups without a test image."""
     missing: str | None = None
     """Why the metrics that are None are None."""
+    unanswered: int = 0
+    """Images counted as wrong because the model named no class (prediction -2: NaN or infinite logits)."""
+    unanswered_by_class: dict[str, int] = field(default_factory=dict)
+    """How many those are of each class that has any."""
 
     def value(self, name: str) -> float:
         """The metric called ``name``; a :class:`DataError` says why when it cannot be had.
@@ -67,9 +57,12 @@ class GroupReport:
         >>> group_report([0, 1], [0, 1], None).value("average")
         1.0
         """
-        if name not in METRICS:
-            raise DataError(f"unknown metric '{name}'.{suggest(name, METRICS)} Known: {', '.join(METRICS)}.")
-        value: float | None = getattr(self, name)
+        if name not in self.figures:
+            if name in METRICS:
+                raise DataError(f"the metric '{name}' is not part of this report; it is measured by something else.")
+            known = list(self.figures)
+            raise DataError(f"unknown metric '{name}'.{suggest(name, known)} Known: {', '.join(known)}.")
+        value = self.figures[name]
         if value is None:
             if not self.groups:
                 raise DataError(
@@ -80,6 +73,41 @@ class GroupReport:
         return value
 
     @property
+    def average(self) -> float:
+        """Plain accuracy."""
+        return self.value("average")
+
+    @property
+    def worst_class(self) -> float:
+        """The minimum over classes."""
+        return self.value("worst_class")
+
+    @property
+    def worst_group(self) -> float | None:
+        """The minimum over all non-empty groups."""
+        return self.figures["worst_group"]
+
+    @property
+    def adjusted_average(self) -> float | None:
+        """Group accuracies weighted by the training counts."""
+        return self.figures["adjusted_average"]
+
+    @property
+    def majority(self) -> float | None:
+        """Pooled accuracy of the majority groups of training."""
+        return self.figures["majority"]
+
+    @property
+    def minority(self) -> float | None:
+        """Pooled accuracy of the minority groups of training."""
+        return self.figures["minority"]
+
+    @property
+    def ifam_worst_group(self) -> float | None:
+        """See :func:`ifam_worst_group`."""
+        return self.figures["ifam_worst_group"]
+
+    @property
     def worst(self) -> GroupRow | None:
         """The row of the worst group (the larger one when two tie)."""
         return min(self.groups, key=lambda row: (row.accuracy, -row.n)) if self.groups else None
@@ -87,13 +115,34 @@ class GroupReport:
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain numbers, strings, lists and dictionaries, ready for JSON."""
         return {
-            **{name: getattr(self, name) for name in METRICS},
+            **self.figures,
             "n": self.n,
             "skipped": self.skipped,
+            "unanswered": self.unanswered,
+            "unanswered_by_class": dict(self.unanswered_by_class),
             "groups": [vars(row).copy() for row in self.groups],
             "classes": [{"name": name, "n": n, "accuracy": accuracy} for name, n, accuracy in self.classes],
             "empty_groups": list(self.empty),
         }
+
+    def remarks(self) -> list[str]:
+        """Sentences on images that were not counted, and on images that the model had no answer to.
+
+        >>> group_report([0, -1, -2, -2], [0, 0, 1, 1], None, class_names=["cat", "dog"]).remarks()[1]
+        'no answer for 2 of 3 images (dog 2 of 2): the model gave NaN or no class at all; they count as wrong.'
+        """
+        said = []
+        if self.skipped:
+            said.append(f"{self.skipped} images could not be read and are not counted.")
+        if self.unanswered:
+            sizes = {name: n for name, n, _ in self.classes}
+            where = [f"{name} {count} of {sizes[name]}" for name, count in self.unanswered_by_class.items()]
+            named = ", ".join(where[:8]) + (", …" if len(where) > 8 else "")
+            said.append(
+                f"no answer for {self.unanswered} of {self.n} images ({named}): the model gave NaN or no class at all; "
+                "they count as wrong."
+            )
+        return said
 
     def table(self, most: int = 30) -> str:
         """A table for people: the summary, then the ``most`` worst groups.
@@ -101,8 +150,8 @@ class GroupReport:
         >>> labels, attributes = [0, 1, 1, 1] * 20, [0, 0, 1, 1] * 20
         >>> print(group_report([0, 0, 1, 1] * 20, labels, attributes, [[9, 1], [1, 9]]).table())
         average            75.0    adjusted average   94.7
-        worst group         0.0    worst class        66.7
         majority          100.0    minority            0.0
+        worst group         0.0    worst class        66.7
         group        n   accuracy   95 % interval    train
         1/0         20        0.0     0.0 …  16.1        1  minority
         1/1         40      100.0    91.2 … 100.0        9  majority
@@ -112,11 +161,10 @@ class GroupReport:
         def share(value: float | None, width: int) -> str:
             return f"{'–' if value is None else f'{100 * value:.1f}':>{width}}"
 
-        pairs = [("average", "adjusted_average"), ("worst_group", "worst_class"), ("majority", "minority")]
-        lines = [
-            "    ".join(f"{name.replace('_', ' '):<17}{share(getattr(self, name), 6)}" for name in pair)
-            for pair in pairs
-        ]
+        shown = [metric for metric in columns("evaluate") if metric.name in self.figures]
+        width = max(16, *(len(metric.title) for metric in shown)) + 1
+        cells = [f"{metric.title:<{width}}{metric.text(self.figures[metric.name]):>6}" for metric in shown]
+        lines = ["    ".join(cells[i : i + 2]) for i in range(0, len(cells), 2)]
         if self.groups:
             width = max(8, *(len(row.name) for row in self.groups))
             lines.append(f"{'group':<{width}} {'n':>5} {'accuracy':>10}   95 % interval    train")
@@ -128,8 +176,7 @@ class GroupReport:
                 )
             if len(self.groups) > most:
                 lines.append(f"… and {len(self.groups) - most} groups that do better")
-        if self.skipped:
-            lines.append(f"{self.skipped} images could not be read and are not counted")
+        lines += self.remarks()
         return "\n".join(lines)
 
     def __str__(self) -> str:
@@ -144,8 +191,9 @@ def group_report(
     *,
     class_names: Sequence[str] | None = None,
     attribute_names: Sequence[str] | None = None,
+    logits: NDArray[np.floating] | None = None,
 ) -> GroupReport:
-    """Accuracy as a whole, by class and by group.
+    """Accuracy as a whole, by class and by group, and every other metric of the registry.
 
     - ``average``: plain accuracy.
     - ``adjusted_average``: group accuracies weighted by the training counts (Waterbirds' habit), over the
@@ -158,13 +206,15 @@ def group_report(
     - ``ifam_worst_group``: see :func:`ifam_worst_group`.
 
     Args:
-        predictions: predicted class per image, ``[N]``; -1 marks an image that could not be read, which is
-            left out and counted in ``skipped``.
+        predictions: predicted class per image, ``[N]``; -1 (``UNREADABLE``) marks an image that could not be read,
+            which is left out and counted in ``skipped``; -2 (``NO_ANSWER``) one that the model named no class for,
+            which is wrong and counted in ``unanswered``.
         labels: true class, ``[N]``.
         attributes: attribute, ``[N]``, or None when unknown: then every group metric is None.
         train_counts: images per training group, ``[num_classes, num_attributes]`` or flat
             ``[num_classes * num_attributes]``; without it, what depends on training is None.
         class_names, attribute_names: names for the rows; default to the indices.
+        logits: ``[N, C]``, for the metrics that need them (``loss``); without, those are left out.
 
     Warns with :class:`SmallGroupWarning`, once, when groups have fewer than 20 images.
 
@@ -178,13 +228,23 @@ def group_report(
         for c, (n, right) in enumerate(zip(table.class_n, table.class_correct, strict=True))
         if n
     ]
-    average = float(table.class_correct.sum() / table.class_n.sum())
-    worst_class = min(accuracy for _, _, accuracy in classes)
-    if table.n is None or table.correct is None:
+    silent = {table.class_names[c]: int(n) for c, n in enumerate(table.class_unanswered) if n}
+    p, y = indices("predictions", predictions), indices("labels", labels)
+    a = None if attributes is None else indices("attributes", attributes)
+    z = None if logits is None else np.asarray(logits)
+    if z is not None and (z.ndim != 2 or len(z) != len(p)):
+        raise DataError(f"logits must be [N, C], a row for each of {len(p)} predictions; got shape {z.shape}.")
+    if table.skipped:
+        read = p != UNREADABLE
+        p, y, a, z = p[read], y[read], None if a is None else a[read], None if z is None else z[read]
+    answers = Answers(p, y, a, table, z)
+    wanted = {n: metric for n, metric in reported().items() if logits is not None or not metric.uses_logits}
+    figures = {name: metric.of(answers) for name, metric in wanted.items()}
+    if table.n is None:
         return GroupReport(
-            average, None, None, worst_class, None, None, None, [], classes,
-            n=int(table.class_n.sum()), skipped=table.skipped,
+            figures, [], classes, n=int(table.class_n.sum()), skipped=table.skipped,
             missing="the data have no attributes, hence no groups.",
+            unanswered=sum(silent.values()), unanswered_by_class=silent,
         )  # fmt: skip
 
     rows, empty = table.rows()
@@ -197,27 +257,32 @@ def group_report(
             SmallGroupWarning,
             stacklevel=2,
         )
-    adjusted, missing = None, "give train_counts, the number of training images in every group."
+    missing = "give train_counts, the number of training images in every group."
     if table.train is not None:
-        weights = np.where(table.n > 0, table.train, 0)
-        if weights.sum() > 0:
-            adjusted = float((weights * table.accuracy).sum() / weights.sum())
         missing = "training has no minority groups, or the test split has no images of the kind asked for."
     return GroupReport(
-        average=average,
-        adjusted_average=adjusted,
-        worst_group=min(row.accuracy for row in rows),
-        worst_class=worst_class,
-        majority=table.pooled("majority"),
-        minority=table.pooled("minority"),
-        ifam_worst_group=table.ifam(),
+        figures=figures,
         groups=rows,
         classes=classes,
         n=int(table.class_n.sum()),
         skipped=table.skipped,
         empty=empty,
         missing=missing,
+        unanswered=sum(silent.values()),
+        unanswered_by_class=silent,
     )
+
+
+def figures_of(report: GroupReport) -> dict[str, float]:
+    """The metrics of ``report`` that could be had, as records keep them: shares with four decimals.
+
+    ``unanswered``, the share of images that the model had no answer to, is there only when there are such images.
+
+    >>> figures_of(group_report([0, -2], [0, 1], None))
+    {'average': 0.5, 'worst_class': 0.0, 'unanswered': 0.5}
+    """
+    found = {name: round(v, 4) for name, v in report.figures.items() if v is not None}
+    return found | ({"unanswered": round(report.unanswered / report.n, 4)} if report.unanswered else {})
 
 
 def ifam_worst_group(
@@ -235,7 +300,9 @@ def ifam_worst_group(
     >>> ifam_worst_group([0, 1, 1, 1], [0, 0, 1, 1], [0, 1, 0, 1], [[9, 1], [1, 9]])
     0.0
     """
-    value = GroupTable.of(predictions, labels, attributes, train_counts, None, None).ifam()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SmallGroupWarning)
+        value = group_report(predictions, labels, attributes, train_counts).ifam_worst_group
     if value is None:
         raise DataError("ifam_worst_group: no image belongs to a group that is a minority in train_counts.")
     return value
@@ -252,7 +319,8 @@ def confusion_by_group(
     """How often each group was predicted as each class: ``int [num_classes, num_attributes, num_classes]``.
 
     ``out[y, a, k]`` counts images of class ``y`` with attribute ``a`` predicted as ``k``; ``out[:, a, :]`` is
-    the confusion matrix of attribute ``a``. Unreadable images (prediction -1) are left out.
+    the confusion matrix of attribute ``a``. Images without a predicted class are in no column: unreadable ones (-1),
+    and those that the model had no answer to (-2).
 
     >>> confusion_by_group([0, 1, 1], [0, 0, 1], [0, 1, 1])[0]
     array([[1, 0],
@@ -261,8 +329,8 @@ def confusion_by_group(
     p, y = indices("predictions", predictions), indices("labels", labels)
     a = indices("attributes", attributes)
     check_lengths(p, y, a)
-    read = p != UNREADABLE
-    p, y, a = p[read], y[read], a[read]
+    named = (p != UNREADABLE) & (p != NO_ANSWER)
+    p, y, a = p[named], y[named], a[named]
     classes = num_classes or int(max(p.max(initial=0), y.max(initial=0))) + 1
     values = num_attributes or int(a.max(initial=0)) + 1
     out = np.zeros((classes, values, classes), dtype=np.int64)

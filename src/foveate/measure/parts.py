@@ -16,6 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from foveate.errors import DataError
+from foveate.measure.answers import UNREADABLE
+from foveate.measure.metric import Metric
 
 
 class ForegroundIoU:
@@ -240,12 +242,13 @@ def bg_gap(
         same: accuracy on Mixed-Same, or a 0/1 for every image whether it was right; with ``labels``,
             predictions.
         rand: the same for Mixed-Rand.
-        labels: true classes of ``same``; a prediction of -1 (no superclass) is always wrong.
+        labels: true classes of ``same``; a prediction of -1 (unreadable) is left out, one of -2 (no answer, or no
+            superclass) is always wrong.
         rand_labels: true classes of ``rand``; by default ``labels``, for paired images.
 
     Reference: Xiao et al. 2021, "Noise or Signal", section 3.
 
-    >>> round(bg_gap(0.862, 0.789), 3), bg_gap([0, 1, 1, -1], [0, 0, 1, -1], labels=[0, 1, 1, 0])
+    >>> round(bg_gap(0.862, 0.789), 3), bg_gap([0, 1, 1, -2], [0, 0, 1, -2], labels=[0, 1, 1, 0])
     (0.073, 0.25)
     """
     shares = []
@@ -254,8 +257,14 @@ def bg_gap(
         if truth is not None:
             if values.shape != np.asarray(truth).shape:
                 raise DataError(f"BG-GAP: {values.shape} predictions but {np.asarray(truth).shape} labels.")
-            values = values == np.asarray(truth)
+            values = (values == np.asarray(truth))[values != UNREADABLE]
         if values.size == 0 or values.min() < 0 or values.max() > 1:
             raise DataError("BG-GAP: expected accuracies between 0 and 1, or predictions together with labels.")
         shares.append(float(values.mean()))
     return shares[0] - shares[1]
+
+
+MIOU = Metric("miou", tables=("bench",))
+MASS = Metric("mass", tables=("bench",))
+COVERAGE = Metric("coverage", higher_is_better=None, tables=("bench",))
+KP = Metric("kp", higher_is_better=False, tables=("bench",))

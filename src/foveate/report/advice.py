@@ -14,6 +14,17 @@ def advice(findings: dict[str, Any]) -> list[dict[str, str]]:
     'Keep it, and audit again when the data change'
     """
     levels = {model["verdict"]["level"] for model in findings["models"]}
+    silent = [model["name"] for model in findings["models"] if model.get("unanswered")]
+    if silent:
+        mend = {
+            "title": f"First mend {', '.join(silent)}: it says NaN",
+            "when": "Some images get NaN or infinite logits in place of an answer. Look at the weights (a training run "
+            "that diverged, half precision that overflows) and at how its images are prepared; the images are named "
+            "in the findings.",
+            "command": "foveate audit MODEL --data DATA --json",
+        }
+        rest = {**findings, "models": [{**model, "unanswered": 0} for model in findings["models"]]}
+        return [mend, *(step for step in advice(rest) if not step["title"].startswith("Keep it"))]
     again = {
         "title": "Keep it, and audit again when the data change",
         "when": "No shortcut was found. New cameras or places bring new ones; a limit makes the audit a test.",

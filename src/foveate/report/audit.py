@@ -14,20 +14,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from foveate.assemble.system import decided
 from foveate.data.dataset import GroupedDataset
 from foveate.engine.progress import Progress
 from foveate.errors import DataError, suggest
 from foveate.files import write_json, write_text
-from foveate.measure import METRICS, GroupReport, SmallGroupWarning, confusion_by_group, group_report
+from foveate.measure import (
+    NO_ANSWER,
+    UNREADABLE,
+    GroupReport,
+    SmallGroupWarning,
+    confusion_by_group,
+    decided_by_shares,
+    described,
+    group_report,
+    reported,
+)
 from foveate.measure.groups import SMALL_GROUP
 from foveate.report.advice import advice
 from foveate.report.discovery import Discovery
 from foveate.report.discovery.running import discovered, looked, predicted_in_pieces, work
 from foveate.report.examples import illustrate, worst_examples
-from foveate.report.findings import percent, verdict
+from foveate.report.findings import percent, unanswered, verdict
 from foveate.report.gazing import GAZE_IMAGES, object_share
 from foveate.report.joining import join
+from foveate.report.models import aligned_shares, classes_of, named_models, predicted_classes, supervision_of
 
 
 @dataclass(frozen=True)
@@ -73,16 +83,17 @@ class Audit:
         return with_one[0].pseudo_groups(dataset)
 
     def failures(self, limits: Mapping[str, float]) -> list[str]:
-        """One sentence for every figure under its limit, for instance ``{"worst_group": 0.8}``; empty when all pass.
+        """One sentence for every figure worse than its limit, say ``{"worst_group": 0.8}``; empty when all pass.
 
         Metrics are those of the group report; ``shortcut`` is 1 without and 0 with a shortcut found.
         """
         said = []
         for metric, limit in limits.items():
             for entry in self.findings["models"]:
-                value = _figure(entry, metric)
-                if value < limit:
-                    said.append(f"{entry['name']}: {metric} is {100 * value:.1f}, under {100 * limit:.1f}.")
+                value, shown = _figure(entry, metric), described(metric)
+                if shown.better(limit, than=value):
+                    side = "over" if shown.higher_is_better is False else "under"
+                    said.append(f"{entry['name']}: {metric} is {shown.text(value)}, {side} {shown.text(limit)}.")
         return said
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -135,25 +146,26 @@ def audit(
 
     The findings have the keys ``title, foveate, date, attribute, dataset, training, models, verdict, examples,
     unreadable, notes``; each entry of ``models`` holds the group report, ``confusion`` ``[C][A][K]``, ``verdict``,
-    ``gaze`` and ``discovery`` (None where it was not run).
+    ``unanswered_images`` (those the model said NaN to, which count as wrong), ``gaze`` and ``discovery`` (None where it
+    was not run).
     """
-    systems = _named(models)
+    systems = named_models(models)
     if not len(dataset):
         raise DataError(f"{dataset.name} has no images to audit; give a dataset with some.")
     say = progress or (lambda line: None)
     notes: list[str] = []
     word = attribute or "attribute"
 
-    predicted = _predicted_classes(systems, dataset)
+    predicted = predicted_classes(systems, dataset)
     with Progress("audit", work(systems, dataset, discover), show_progress) as bar:
         probabilities: dict[str, NDArray[np.float64]] = {}
         for name, system in systems.items():
             say(f"{name}: predicting {len(dataset)} images")
             bar.note(f"{name}: predicting")
             chances = predicted_in_pieces(system, dataset, bar if show_progress else None, options)
-            probabilities[name] = _aligned(chances, system, dataset, predicted)
-        predictions = {name: decided(values) for name, values in probabilities.items()}
-        read = np.logical_and.reduce([p >= 0 for p in predictions.values()])
+            probabilities[name] = aligned_shares(chances, system, dataset, predicted)
+        predictions = {name: decided_by_shares(values) for name, values in probabilities.items()}
+        read = np.logical_and.reduce([p != UNREADABLE for p in predictions.values()])
         found = discovered(systems, dataset, probabilities, predicted, read, discover, objects, word, seed, say, bar)
         gazes: dict[str, dict[str, Any] | None] = {}
         for name, system in systems.items():
@@ -193,8 +205,9 @@ def audit(
         entries.append(
             {
                 "name": name,
-                "needs": _supervision(system),
+                "needs": supervision_of(system),
                 **report.to_dict(),
+                "unanswered_images": [dataset.where(int(i)) for i in np.flatnonzero(predictions[name] == NO_ANSWER)],
                 "worst": None if report.worst is None else report.worst.name,
                 "confusion": confusion.tolist(),
                 "verdict": judged.to_dict(),
@@ -228,7 +241,7 @@ def audit(
         if counts is None
         else {"counts": counts.tolist(), "source": source, "usual_share": _usual_share(counts)},
         "models": entries,
-        "verdict": " ".join(entry["verdict"]["sentences"][0] for entry in entries),
+        "verdict": " ".join(_first_words(entry, reports[entry["name"]]) for entry in entries),
         "examples_by": lead,
         "examples": [_without_pictures(entry) for entry in pictures],
         "unreadable": [dataset.where(int(i)) for i in np.flatnonzero(~read)],
@@ -241,66 +254,15 @@ def audit(
 def _figure(entry: dict[str, Any], metric: str) -> float:
     if metric == "shortcut":
         return 0.0 if entry["verdict"]["level"] == "found" else 1.0
-    if metric not in METRICS:
-        known = ("shortcut", *METRICS)
+    if metric not in entry or metric not in reported():
+        known = ("shortcut", *(name for name in reported() if name in entry))
         raise DataError(f"unknown metric '{metric}'.{suggest(metric, known)} Known: {', '.join(known)}.")
     if entry[metric] is None:
         raise DataError(f"{entry['name']}: '{metric}' cannot be had from these images; it needs attributes (groups).")
     return float(entry[metric])
 
 
-# -- models and their classes ---------------------------------------------------------------------
-
-
-def _named(models: Any | Mapping[str, Any]) -> dict[str, Any]:
-    systems = {str(k): v for k, v in models.items()} if isinstance(models, Mapping) else {type(models).__name__: models}
-    if not systems:
-        raise DataError("no models to audit; give a fitted system, or a mapping from name to system.")
-    for name, system in systems.items():
-        if not hasattr(system, "predict_proba"):
-            raise DataError(f"'{name}' is a {type(system).__name__}, which has no predict_proba; give a fitted system.")
-    return systems
-
-
-def _supervision(system: Any) -> str:
-    """What labels the system consumed, in words."""
-    stated = getattr(system, "supervision", None)
-    return str(stated() if callable(stated) else getattr(system, "needs", "")) or "not stated"
-
-
-def _classes_of(system: Any, dataset: GroupedDataset) -> list[str]:
-    names = getattr(system, "class_names_", None)
-    return list(dataset.class_names) if names is None else [str(name) for name in names]
-
-
-def _predicted_classes(systems: Mapping[str, Any], dataset: GroupedDataset) -> list[str]:
-    """The classes of the dataset first, then those that only models know."""
-    names = list(dataset.class_names)
-    for model, system in systems.items():
-        known = _classes_of(system, dataset)
-        missing = [name for name in dataset.class_names if name not in known]
-        if missing:
-            raise DataError(
-                f"'{model}' does not know the class{'es' if len(missing) > 1 else ''} {', '.join(missing)} of "
-                f"{dataset.name}; it was trained on {', '.join(known)}. Audit it on images of classes it knows."
-            )
-        names += [name for name in known if name not in names]
-    return names
-
-
-def _aligned(values: ArrayLike, system: Any, dataset: GroupedDataset, predicted: Sequence[str]) -> NDArray[np.float64]:
-    """Probabilities with one column for every predicted class, in that order: ``[N, K]``."""
-    given = np.asarray(values, dtype=np.float64)
-    known = _classes_of(system, dataset)
-    if given.shape != (len(dataset), len(known)):
-        raise DataError(
-            f"predict_proba gave {given.shape} for {len(dataset)} images and {len(known)} classes; "
-            f"expected {(len(dataset), len(known))}."
-        )
-    out = np.zeros((len(dataset), len(predicted)))
-    out[:, [predicted.index(name) for name in known]] = given
-    out[np.isnan(given).any(axis=1)] = np.nan
-    return out
+# -- training counts -------------------------------------------------------------------------------
 
 
 def _training(
@@ -320,7 +282,7 @@ def _training(
         raw = getattr(system, "train_counts_", None)
         if raw is None:
             continue
-        known = _classes_of(system, dataset)
+        known = classes_of(system, dataset)
         values = list(getattr(system, "attribute_names_", None) or dataset.attribute_names or [])
         counts = np.asarray(raw, dtype=np.int64).ravel()
         if counts.size != len(known) * len(values) or set(values) != set(dataset.attribute_names or []):
@@ -345,6 +307,12 @@ def _usual_share(counts: NDArray[np.int64]) -> float:
 
 def _worst(report: GroupReport) -> float:
     return report.worst_class if report.worst_group is None else report.worst_group
+
+
+def _first_words(entry: dict[str, Any], report: GroupReport) -> str:
+    """The verdict on one model in a sentence, and a second one when it left images without an answer."""
+    said = str(entry["verdict"]["sentences"][0])
+    return f"{said} {unanswered(entry['name'], report)}" if report.unanswered else said
 
 
 def _without_pictures(entry: dict[str, Any]) -> dict[str, Any]:
@@ -376,6 +344,7 @@ def _notes(
         notes.append(f"{len(first.empty)} groups have no image in this dataset: {named}.")
     if not read.all():
         notes.append(f"{int((~read).sum())} of {len(read)} images could not be read and are not counted.")
+    notes += [unanswered(name, report) for name, report in reports.items() if report.unanswered]
     if counts is not None and first.minority is None:
         notes.append(
             f"In training the {word} is spread evenly over each class (its most frequent value makes up "

@@ -15,6 +15,7 @@ from torch import Tensor
 from foveate.data.dataset import GroupedDataset
 from foveate.errors import UnreadableImage
 from foveate.look.gaze import Gaze
+from foveate.measure import UNREADABLE, decided_by_shares, name_of
 from foveate.report.gazing import gaze_at, seen_by
 
 PICTURE_SIDE = 208
@@ -109,8 +110,8 @@ def worst_examples(
     ...                np.array([0, 0, 0, 1]), n=2)
     [1, 0]
     """
-    wrong = (predictions >= 0) & (predictions != labels)
-    read = predictions >= 0
+    read = predictions != UNREADABLE
+    wrong = read & (predictions != labels)
     order = sorted(np.unique(groups[wrong]), key=lambda g: (-wrong[groups == g].sum() / read[groups == g].sum(), g))
     piles = []
     for g in order[:most_groups]:
@@ -162,18 +163,19 @@ def illustrate(
         view = seen_by(system)
         for j, (entry, image) in enumerate(zip(entries, images, strict=True)):
             row = probabilities[name][entry["index"]]
-            if np.isnan(row).any():
+            k = int(decided_by_shares(row[None])[0])
+            if k == UNREADABLE:
                 continue
-            k = int(row.argmax())
+            named = name_of(k, class_names)
             # crops are in pixels of what the model saw, and a map of a cut image covers the cut only
             seen = getattr(system, "preprocess_", None) if gazes is not None and gazes[j].boxes is not None else view
             shown = image if seen is None else seen.prepare(image)
             entry["answers"].append(
                 {
                     "model": name,
-                    "prediction": class_names[k],
-                    "probability": float(row[k]),
-                    "right": class_names[k] == entry["label"],
+                    "prediction": named,
+                    "probability": 0.0 if k < 0 else float(row[k]),
+                    "right": named == entry["label"],
                     "kind": None if gazes is None else gazes[j].kind,
                     "overlay": None if gazes is None else data_uri(overlay(gazes[j], shown)),
                     "views": [] if gazes is None else views_of(gazes[j], shown),

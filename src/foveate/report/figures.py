@@ -13,6 +13,7 @@ import torch
 from foveate.data.dataset import GroupedDataset
 from foveate.errors import DataError
 from foveate.files import atomic_file
+from foveate.measure import name_of
 from foveate.report.examples import part_places
 from foveate.report.gazing import gaze_at
 
@@ -76,7 +77,7 @@ def gradcam_panels(systems: Mapping[str, System], dataset: GroupedDataset, posit
         drawn = system.look(images).draw(prepared)
         for row, (picture, label) in enumerate(zip(drawn, system.predict(images), strict=True)):
             axes[row][column].imshow(picture)
-            axes[row][column].set_xlabel(system.class_names_[label], fontsize=8)
+            axes[row][column].set_xlabel(name_of(int(label), system.class_names_), fontsize=8)
         axes[0][column].set_title(_wrapped(name), fontsize=10)
     axes[0][0].set_title("image", fontsize=10)
     _no_ticks(axes)
@@ -117,7 +118,7 @@ def part_panels(systems: Mapping[str, System], dataset: GroupedDataset, position
         predicted = system.predict(images)
         for row, (gaze, image, label) in enumerate(zip(gazes, images, predicted, strict=True)):
             axes[row][column].imshow(part_places(gaze, image))
-            axes[row][column].set_xlabel(system.class_names_[label], fontsize=8)
+            axes[row][column].set_xlabel(name_of(int(label), system.class_names_), fontsize=8)
         axes[0][column].set_title(_wrapped(name), fontsize=10)
     axes[0][0].set_title("image", fontsize=10)
     _no_ticks(axes)

@@ -118,6 +118,9 @@ def verdict(
     if judged is None:
         judged = _by_class(model, report, confusion, class_names)
     judged = replace(judged, levels={"groups": judged.level}, compared=judged.evidence)
+    if report.unanswered:
+        headline = f"No answer for {report.unanswered} images" if judged.level == "none" else judged.headline
+        judged = replace(judged, headline=headline, sentences=[*judged.sentences, unanswered(model, report)])
     # A model that reads nothing but the shortcut may average at chance too; there the gap says it all.
     remark = None if judged.level in ("found", "hint") else hardly_better_than_guessing(report)
     if remark is None:
@@ -239,6 +242,11 @@ def _by_class(model: str, report: GroupReport, confusion: NDArray[np.int64], cla
             f"({int(table[y, k])} of {int(table.sum())} mistakes)."
         )
     return Verdict("untested", _HEADLINES["untested"] if not report.groups else "Not tested", sentences, "classes")
+
+
+def unanswered(model: str, report: GroupReport) -> str:
+    """The sentence on images that a model had no answer to."""
+    return f"{model} gave {report.remarks()[-1]}"
 
 
 HARDLY = "But with"

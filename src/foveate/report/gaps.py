@@ -172,5 +172,5 @@ def toward_attribute(
             continue
         counts = confusion[row.label, row.attribute]
         hits += int(counts[target])
-        mistakes += int(counts.sum() - counts[row.label])
+        mistakes += row.n - row.correct
     return (Share(hits, mistakes), 1 / (predicted - 1)) if mistakes else None

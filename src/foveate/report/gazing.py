@@ -16,7 +16,7 @@ from foveate.assemble.capabilities import sees_images_alone
 from foveate.data.dataset import GroupedDataset
 from foveate.errors import UnreadableImage
 from foveate.look.gaze import Gaze
-from foveate.measure import core_gradcam_percentage
+from foveate.measure import UNREADABLE, core_gradcam_percentage
 from foveate.report.findings import percent
 from foveate.report.gaps import Z95
 
@@ -133,7 +133,7 @@ def object_share(
     """
     if dataset.masks is None and dataset.boxes is None:
         return None
-    right, read = predictions == dataset.labels, predictions >= 0
+    right, read = predictions == dataset.labels, predictions != UNREADABLE
     groups = dataset.labels if dataset.groups is None else dataset.groups
     sides: dict[str, list[tuple[float, float]]] = {"right": [], "wrong": []}
     empty, kind = 0, ""

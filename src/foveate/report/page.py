@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from foveate.measure import columns
 from foveate.report.charts import bar, heat_style
 from foveate.report.findings import percent, points
 
@@ -80,26 +81,21 @@ def tones(findings: dict[str, Any]) -> dict[str, str]:
     return {model["name"]: f"m{i % 8 + 1}" for i, model in enumerate(findings["models"])}
 
 
-_METRICS = (
-    ("average", "Average", "all images"),
-    ("majority", "Majority", "as in training"),
-    ("minority", "Minority", "unlike training"),
-    ("worst_group", "Worst group", "the lowest of all groups"),
-    ("worst_class", "Worst class", "the lowest of all classes"),
-)
-
-
 def summary(findings: dict[str, Any]) -> dict[str, Any]:
     """Columns and one row per model: the value of every metric and whether it is the best of its column."""
     models = findings["models"]
-    columns = [entry for entry in _METRICS if any(model[entry[0]] is not None for model in models)]
-    best = {key: max(m[key] for m in models if m[key] is not None) for key, _, _ in columns}
+    shown = [c for c in columns("audit") if any(model.get(c.name) is not None for model in models)]
+    best = {c.name: max((m[c.name] for m in models if m[c.name] is not None), key=c.goodness) for c in shown}
     gaps = {m["name"]: m["verdict"]["gap"]["value"] for m in models if m["verdict"]["compared"] == "training"}
     rows = []
     for model in models:
         cells = [
-            {"text": percent(model[key]), "best": model[key] is not None and model[key] == best[key]}
-            for key, _, _ in columns
+            {
+                "text": percent(value) if c.unit == "%" else c.text(value),
+                "best": c.higher_is_better is not None and value is not None and value == best[c.name],
+            }
+            for c in shown
+            for value in [model[c.name]]
         ]
         gap = gaps.get(model["name"])
         rows.append(
@@ -111,7 +107,8 @@ def summary(findings: dict[str, Any]) -> dict[str, Any]:
                 else {"text": points(gap), "best": abs(gap) == min(abs(value) for value in gaps.values())},
             }
         )
-    return {"columns": columns, "rows": rows, "gaps": bool(gaps)}
+    heads = [(c.name, c.title.capitalize(), c.note) for c in shown]
+    return {"columns": heads, "rows": rows, "gaps": bool(gaps)}
 
 
 def group_rows(findings: dict[str, Any]) -> dict[str, Any]:
@@ -204,12 +201,14 @@ def accuracy_grid(findings: dict[str, Any]) -> list[dict[str, Any]]:
 def confusions(findings: dict[str, Any]) -> dict[str, Any]:
     """What was predicted, per group while that can be read, else per class (and per attribute, for mistakes)."""
     data, attributes = findings["dataset"], findings["dataset"]["attributes"]
-    names = data["predicted_classes"]
+    names = list(data["predicted_classes"])
+    if any(model["unanswered"] for model in findings["models"]):
+        names.append("(no answer)")
     groups = max(len(model["groups"]) for model in findings["models"])
     by_group = bool(attributes) and groups <= MANY_GROUPS and len(names) <= MANY_CLASSES
     tables = []
     for model in findings["models"]:
-        counts = model["confusion"]
+        counts = _with_unanswered(model, data["classes"], len(names))
         entry: dict[str, Any] = {"model": model["name"], "rows": [], "by_attribute": [], "list": []}
         summed = [[sum(per[k] for per in row) for k in range(len(names))] for row in counts]
         entry["list"] = _mistakes(summed, data["classes"], names)[:12]
@@ -224,6 +223,18 @@ def confusions(findings: dict[str, Any]) -> dict[str, Any]:
                 entry["by_attribute"] = _by_attribute(counts, attributes, names)
         tables.append(entry)
     return {"by_group": by_group, "names": names, "tables": tables, "compact": len(names) > 6}
+
+
+def _with_unanswered(model: dict[str, Any], classes: list[str], columns: int) -> list[Any]:
+    """The model's confusion ``[C][A][K]``, with a last column of images it had no answer to when ``columns`` has it."""
+    counts = model["confusion"]
+    if not counts or len(counts[0][0]) == columns:
+        return list(counts)
+    if model["groups"]:
+        silent = {(row["label"], row["attribute"]): row["unanswered"] for row in model["groups"]}
+    else:
+        silent = {(y, 0): model["unanswered_by_class"].get(name, 0) for y, name in enumerate(classes)}
+    return [[[*cell, silent.get((y, a), 0)] for a, cell in enumerate(row)] for y, row in enumerate(counts)]
 
 
 def _row(name: str, counts: list[int], right: int, kind: str | None) -> dict[str, Any]:

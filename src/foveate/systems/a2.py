@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from dataclasses import field
+from typing import Any, ClassVar, Literal
 
-import torch
-from torch import Tensor
-
-from foveate.data.dataset import GroupedDataset
-from foveate.errors import FoveateError
-from foveate.look import Gaze
-from foveate.restrict import greedy_crops
-from foveate.systems.attentive import Attentive
-from foveate.systems.crop_probe import CropProbe
-from foveate.systems.frozen_model import Model
-from foveate.systems.probe import Views
-from foveate.systems.system import Images, Needs
+from foveate.assemble.needs import Needs
+from foveate.assemble.parts import Parts
+from foveate.assemble.probe import Probe
+from foveate.extract import Frozen
+from foveate.look import ClsAttention
+from foveate.parameters import configured
+from foveate.pool import OwnPool
+from foveate.restrict import GreedyCrops
 
 
-class A2(Attentive, CropProbe):
+@configured
+class A2(Probe):
     """Attending on Attention: crops where a small ViT looks, read by a frozen embedder and a linear head.
 
     1. *Look*: CLS attention of ``attention`` on the image at ``attention_size``.
@@ -34,12 +32,13 @@ class A2(Attentive, CropProbe):
         embedder: the model that reads: any backbone; independent of ``attention``.
         crops: side of each crop in pixels of the attention image, from large to small. The paper uses
             ``(64,)`` or ``(64, 32)`` of 224.
+        crop_counts: numbers of crops (the first so many of ``crops``) to choose from on ``val``.
         heads: how attention heads are put together: ``"mean"``, ``"max"``, ``"entropy"``, ``"lowest-entropy-k"``.
         layer: block whose attention is read, -1 is the last.
         attention_size: side of the image the attention model sees; by default its own, at most 224.
-        crop_counts: numbers of crops (the first so many of ``crops``) to choose from on ``val``.
-        options: ``source``, ``embed_size``, ``head``, ``C``, ``select``, ``store`` and whatever else a
-            :class:`~foveate.systems.probe.Probe` takes.
+        source: ``"resized"`` cuts crops from the attention image, as in the paper; ``"original"`` from the image read
+            larger, as far as the files have the pixels.
+        embed_size, head, C, select, store …: see :class:`~foveate.assemble.probe.Probe`.
 
     Reference: "Attending on Attention", arXiv 2606.03148 (A²_LR). Standardised features and C = 1 are our choice:
     the paper does not give them.
@@ -56,74 +55,20 @@ class A2(Attentive, CropProbe):
     """
 
     needs: ClassVar[Needs] = Needs(train="labels")
-    MODELS: ClassVar[tuple[str, ...]] = ("embedder", "attention")
+    attention: Any = field(default="vit-s-focus", kw_only=False)
+    embedder: Any = field(default="vit-s-focus", kw_only=False)
+    crops: int | Sequence[int] = (64,)
+    crop_counts: Sequence[int] | None = None
+    heads: str = "mean"
+    layer: int = -1
+    attention_size: int | None = None
+    source: Literal["resized", "original"] = "resized"
 
-    def __init__(
-        self,
-        attention: Model = "vit-s-focus",
-        embedder: Model = "vit-s-focus",
-        *,
-        crops: int | Sequence[int] = (64,),
-        heads: str = "mean",
-        layer: int = -1,
-        attention_size: int | None = None,
-        crop_counts: Sequence[int] | None = None,
-        **options: Any,
-    ):
-        super().__init__(embedder, crops=crops, **options)
-        self.attention = attention
-        self.heads, self.layer, self.attention_size = heads, layer, attention_size
-        self.crop_counts = crop_counts
-
-    def _check(self) -> None:
-        most = len(self._sizes())
-        if self.crop_counts is not None and not (
-            len(self.crop_counts) and all(1 <= n <= most and int(n) == n for n in self.crop_counts)
-        ):
-            raise FoveateError(
-                f"crop_counts says how many of the {most} crops to try, each from 1 to {most}; "
-                f"found {list(self.crop_counts)}. Name more crops, or smaller counts."
-            )
-
-    def _open(self, data: GroupedDataset) -> int:
-        self._open_attention()
-        return super()._open(data)
-
-    def _frame(self) -> int:
-        return self.attention_.size
-
-    def _choices(self) -> dict[Any, Views]:
-        if self.crop_counts is None:
-            return super()._choices()
-        return {int(n): tuple(range(int(n))) for n in self.crop_counts}
-
-    def _recipe(self) -> dict[str, Any]:
-        return {**super()._recipe(), **self._attention_recipe()}
-
-    def _place(self, images: Tensor, sizes: Sequence[int]) -> Tensor:
-        return self._crops_on(self._attend(images).map, sizes)
-
-    def _crops_on(self, maps: Tensor, sizes: Sequence[int]) -> Tensor:
-        """Boxes ``[B, n, 3]`` in pixels of the frame, chosen from maps ``[B, h, w]``."""
-        return greedy_crops(maps, sizes, self._frame())
-
-    @torch.no_grad()
-    def look(self, images: Images) -> Gaze:
-        """Attention, the crops chosen by it, and how much of it they hold.
-
-        ``map`` is ``[B, h, w]``; ``boxes`` ``[B, n, 3]`` in pixels of the image as it is read (``preprocess_``);
-        ``scores["crops"]`` ``[B, n]`` the share of the attention on patches in each crop.
-        """
-        inputs = self.inputs(images)
-        gaze = self._attend(inputs)
-        placed = self._crops_on(gaze.map, self._sizes()[: len(self.views_)]).cpu()
-        gaze.map = gaze.map.cpu()
-        pixels = gaze.upsampled((self._frame(), self._frame()))
-        pixels = pixels / pixels.sum((1, 2), keepdim=True).clamp(min=1e-12)
-        held = [
-            [float(p[y : y + s, x : x + s].sum()) if s > 0 else 0.0 for x, y, s in row]
-            for p, row in zip(pixels, placed.tolist(), strict=True)
-        ]
-        gaze.scores = {**{k: v.cpu() for k, v in gaze.scores.items()}, "crops": torch.tensor(held)}
-        gaze.boxes = torch.where(placed >= 0, placed * self.zoom_, -1)
-        return gaze
+    def parts(self) -> Parts:
+        return Parts(
+            look=ClsAttention(self.attention, layer=self.layer, heads=self.heads, size=self.attention_size),
+            restrict=GreedyCrops(self.crops, counts=self.crop_counts, source=self.source),
+            extract=Frozen(self.embedder, size=self.embed_size),
+            pool=OwnPool(),
+            decide=self.decision(),
+        )

@@ -3,38 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, field, replace
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from foveate.assemble.needs import Needs
+from foveate.assemble.parts import Parts
+from foveate.assemble.probe import Probe
 from foveate.data.dataset import GroupedDataset
 from foveate.decide import reweight
 from foveate.errors import FoveateError
-from foveate.extract import FeatureStore
+from foveate.extract import FeatureStore, Frozen
 from foveate.extract.features import Features
-from foveate.look import AttentionAdapter, Gaze, candidate_grid, cls_attention
-from foveate.look.adapter_training import (
-    AdapterHistory,
-    AdapterSettings,
-    Batch,
-    choose_crops,
-    scaled_grids,
-    train_adapter,
-)
-from foveate.restrict import extract_crops
-from foveate.systems.a2 import A2
-from foveate.systems.frozen_model import Model
-from foveate.systems.system import Needs
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from foveate.extract.views import Views
+from foveate.look import AdaptedAttention, AdapterSettings, candidate_grid, scaled_grids, train_adapter
+from foveate.look.adapter_training import AdapterHistory
+from foveate.parameters import configured
+from foveate.pool import OwnPool
+from foveate.restrict import CandidateCrops, GreedyCrops, extract_crops
 
 
-class A2Adapter(A2):
+@configured
+class A2Adapter(Probe):
     """A² whose attention is corrected by a small MLP, for labels that sit where default attention does not look.
 
     1. *Look*: CLS attention plus a learned MLP on the patch tokens (3,089 parameters for a ViT-S).
@@ -44,7 +38,7 @@ class A2Adapter(A2):
        training images the adapter lowers; at the end the choice is hard and the head is fitted in full.
 
     Args:
-        attention, embedder: as for :class:`~foveate.systems.A2`.
+        attention, embedder, heads, layer, attention_size, source: as for :class:`~foveate.systems.A2`.
         crops: how many candidates are read; or sizes, to read greedy crops of the adapted map instead of
             candidates.
         grids: candidate crops as ``(side, how many per row)`` in pixels of the attention image; by default the
@@ -53,8 +47,7 @@ class A2Adapter(A2):
         weigh: what the held-out loss counts: ``"images"``, every image the same, as in the paper; ``"classes"`` or
             ``"groups"``, each of them the same. Groups are more supervision, and reported as such.
         adapter: any of :class:`~foveate.look.adapter_training.AdapterSettings`.
-        options: ``heads``, ``layer``, ``attention_size``, ``embed_size``, ``head``, ``C``, ``store`` and whatever
-            else A² takes.
+        embed_size, head, C, select, store …: see :class:`~foveate.assemble.probe.Probe`.
 
     Reference: "Attending on Attention", arXiv 2606.03148, the adapter for CelebA. The paper leaves open the number
     and size of the inner steps, the outer optimiser, how candidates are scored (here: the mean of the map inside) and
@@ -72,26 +65,46 @@ class A2Adapter(A2):
     """
 
     needs: ClassVar[Needs] = Needs(train="labels")
+    attention: Any = field(default="vit-s-focus", kw_only=False)
+    embedder: Any = field(default="vit-s-focus", kw_only=False)
+    crops: int | Sequence[int] = 1
+    grids: Sequence[tuple[int, int]] | None = None
+    hidden: int = 8
+    weigh: Literal["images", "classes", "groups"] = "images"
+    adapter: dict[str, Any] | None = None
+    heads: str = "mean"
+    layer: int = -1
+    attention_size: int | None = None
+    source: Literal["resized", "original"] = "resized"
 
-    def __init__(
-        self,
-        attention: Model = "vit-s-focus",
-        embedder: Model = "vit-s-focus",
-        *,
-        crops: int | Sequence[int] = 1,
-        grids: Sequence[tuple[int, int]] | None = None,
-        hidden: int = 8,
-        weigh: Literal["images", "classes", "groups"] = "images",
-        adapter: dict[str, Any] | None = None,
-        **options: Any,
-    ):
-        super().__init__(attention, embedder, crops=crops, **options)  # type: ignore[arg-type]
-        self.grids, self.hidden, self.weigh, self.adapter = grids, hidden, weigh, adapter
-        if weigh not in ("images", "classes", "groups"):
-            raise FoveateError(f"unknown weigh '{weigh}'; the held-out loss counts 'images', 'classes' or 'groups'.")
-        self._settings()
+    def parts(self) -> Parts:
+        crops = (
+            CandidateCrops(self.crops, grids=self.grids, source=self.source)
+            if isinstance(self.crops, int)
+            else GreedyCrops(self.crops, source=self.source)
+        )
+        return Parts(
+            look=AdaptedAttention(
+                self.attention, layer=self.layer, heads=self.heads, size=self.attention_size, hidden=self.hidden
+            ),
+            restrict=crops,
+            extract=Frozen(self.embedder, size=self.embed_size),
+            pool=OwnPool(),
+            decide=self.decision(),
+        )
 
-    def _settings(self) -> AdapterSettings:
+    def check(self) -> None:
+        if self.weigh not in ("images", "classes", "groups"):
+            raise FoveateError(
+                f"unknown weigh '{self.weigh}'; the held-out loss counts 'images', 'classes' or 'groups'."
+            )
+        if isinstance(self.crops, int) and self.crops < 1:
+            raise FoveateError(f"crops says how many candidates to read, at least 1; found {self.crops}.")
+        self._adapter_settings()
+        self.reading().check()
+        self.decision().check()
+
+    def _adapter_settings(self) -> AdapterSettings:
         given = {"seed": self.seed, **(self.adapter or {})}
         known = list(asdict(AdapterSettings()))
         for name in given:
@@ -102,154 +115,74 @@ class A2Adapter(A2):
         count = self.crops if isinstance(self.crops, int) else len(self.crops)
         return replace(AdapterSettings(**given), crops=count)
 
-    # -- RESTRICT -------------------------------------------------------------------------
+    # -- the look learns ------------------------------------------------------------------
 
-    def _sizes(self) -> tuple[int, ...]:
-        if not isinstance(self.crops, int):
-            return super()._sizes()
-        if self.crops < 1:
-            raise FoveateError(f"crops says how many candidates to read, at least 1; found {self.crops}.")
-        # candidates have no order of size; what matters to the frame is the largest
-        return (max(size for size, _ in self._grids()),) * self.crops
-
-    def _check(self) -> None:
-        if self.crop_counts is not None:
-            raise FoveateError("an adapter is trained for one number of crops; leave crop_counts out.")
-        if isinstance(self.crops, int) and self.crops < 1:
-            raise FoveateError(f"crops says how many candidates to read, at least 1; found {self.crops}.")
-
-    def _grids(self) -> Sequence[tuple[int, int]]:
-        return [(int(s), int(n)) for s, n in self.grids] if self.grids is not None else scaled_grids(self._frame())
-
-    def _boxes_on_offer(self) -> Tensor:
-        return candidate_grid(self._frame(), self._grids())
-
-    def _crops_on(self, maps: Tensor, sizes: Sequence[int]) -> Tensor:
-        if not isinstance(self.crops, int):
-            return super()._crops_on(maps, sizes)
-        return choose_crops(maps, self._boxes_on_offer(), len(sizes), self._frame())
-
-    # -- LOOK -----------------------------------------------------------------------------
-
-    def _tokens(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Patch tokens ``[B, h * w, D]`` and default attention ``[B, h, w]``."""
-        model = self.attention_
-        parts = [
-            cls_attention(model.backbone.net, model.prepare(p), self.layer, self.heads, return_features=True)
-            for p in images.split(self.batch_size)
-        ]
-        attention = torch.cat([p.map for p in parts])
-        tokens = torch.cat([p.scores["features"] for p in parts])
-        return tokens[:, -attention[0].numel() :], attention
-
-    @torch.no_grad()
-    def _attend(self, images: Tensor) -> Gaze:
-        if not hasattr(self, "adapter_"):  # the attention model is tried before there is one
-            return super()._attend(images)
-        tokens, attention = self._tokens(images)
-        adapted = self.adapter_.to(tokens.device)(tokens, attention)
-        # a gaze is never negative; a shift of the whole map changes no choice
-        shifted = adapted - adapted.amin((1, 2), keepdim=True).clamp(max=0)
-        return Gaze(shifted, kind="adapted attention", scores={"default": attention})
-
-    def _attention_recipe(self) -> dict[str, Any]:
-        weights = {k: v.tolist() for k, v in self.adapter_.state_dict().items()}
-        placed = self._grids() if isinstance(self.crops, int) else "greedy"
-        return {**super()._attention_recipe(), "adapter": weights, "placed": placed}
-
-    # -- training -------------------------------------------------------------------------
-
-    def fit(
-        self, train: GroupedDataset, target: GroupedDataset | None = None, val: GroupedDataset | None = None
-    ) -> Self:
-        """Train the adapter on ``train``, then the head as A² does."""
-        if self.weigh == "groups":
-            train.require_groups("A2Adapter with weigh='groups'")
-        self.__dict__.pop("adapter_", None)
-        self._adapt_on = train
-        try:
-            return super().fit(train, target, val)
-        finally:
-            del self._adapt_on
-
-    def _decide(self, data: GroupedDataset, val: GroupedDataset | None) -> None:
-        self.adapter_, self.history_ = self._adapt(self._adapt_on)
-        super()._decide(data, val)
-
-    def _adapt(self, train: GroupedDataset) -> tuple[AttentionAdapter, AdapterHistory]:
-        settings, boxes = self._settings(), self._boxes_on_offer()
+    def _learn_look(self, train: GroupedDataset) -> None:
+        look, settings, boxes = self.parts_.look, self._adapter_settings(), self._offered()
         if settings.crops > len(boxes):
             raise FoveateError(f"{settings.crops} crops cannot be chosen from {len(boxes)} candidates; add grids.")
-        embedded = self._all("candidates", train, lambda images: self._embed_all(images, boxes))
+        values = train.require_groups("A2Adapter with weigh='groups'") if self.weigh == "groups" else train.labels
+        reader = {"embedder": self.embedder_.to_dict(), "boxes": boxes.tolist()}
+        embedded = self._all("candidates", train, lambda images: self._embed_all(images, boxes), reader)
         looked = self._all("tokens", train, lambda images: torch.cat(
-            [(found := self._tokens(images))[0], found[1].flatten(1)[..., None]], dim=2))  # fmt: skip
+            [(found := look.raw(images))[0], found[1].flatten(1)[..., None]], dim=2), look.recipe())  # fmt: skip
         rows = np.flatnonzero(embedded.valid & looked.valid)
-        side = self._attend(torch.zeros(1, 3, self.attention_.size, self.attention_.size)).map.shape[1:]
+        side = look(torch.zeros(1, 3, look.frame, look.frame)).map.shape[1:]
 
-        def read(positions: Tensor) -> Batch:
+        def read(positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             at = rows[positions.numpy()]
             found = looked.batch(at)
             return found[..., :-1], found[..., -1].unflatten(1, side), embedded.batch(at)
 
-        labels = torch.from_numpy(train.labels[rows])
-        weights = self._weights(train, rows)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(settings.seed)
-            adapter = AttentionAdapter(looked.row_shape[-1] - 1, self.hidden)
-        history = train_adapter(
-            adapter, read, labels, boxes, image_size=self._frame(), weights=weights, settings=settings
-        )
-        return adapter.requires_grad_(False).eval(), history
+        weights = None if self.weigh == "images" else reweight(values[rows])[torch.from_numpy(values[rows])]
+        adapter = look.adapter(looked.row_shape[-1] - 1, settings.seed)
+        self.adapter_history_ = train_adapter(
+            adapter, read, torch.from_numpy(train.labels[rows]), boxes, image_size=look.frame, weights=weights,
+            settings=settings,
+        )  # fmt: skip
+        look.adapter_ = adapter.requires_grad_(False).eval()
 
-    def _weights(self, train: GroupedDataset, rows: Any) -> Tensor | None:
-        if self.weigh == "images":
-            return None
-        values = train.labels if self.weigh == "classes" else train.require_groups("A2Adapter with weigh='groups'")
-        return reweight(values[rows])[torch.from_numpy(values[rows])]
+    def _offered(self) -> Tensor:
+        """The candidates the adapter learns from, ``[n, 3]``."""
+        frame = self.parts_.look.frame
+        grids = scaled_grids(frame) if self.grids is None else [(int(s), int(n)) for s, n in self.grids]
+        return candidate_grid(frame, grids)
 
     def _embed_all(self, images: Tensor, boxes: Tensor) -> Tensor:
         """Embeddings of every candidate, ``[B, n, dim]``."""
-        where = (boxes * self.zoom_).to(images.device)
-        return torch.stack([
-            self.embedder_.embed(extract_crops(image[None], where[None], self.embedder_.size)[0], self.batch_size)
+        extract, where = self.parts_.extract, (boxes * self.parts_.restrict.zoom_).to(images.device)
+        return torch.cat([
+            extract(Views(image[None], crops=extract_crops(image[None], where[None], extract.shape.size)))
             for image in images
         ])  # fmt: skip
 
-    def _all(self, what: str, dataset: GroupedDataset, readout: Any) -> Features:
+    def _all(
+        self, what: str, dataset: GroupedDataset, readout: Callable[[Tensor], Tensor], recipe: dict[str, Any]
+    ) -> Features:
         """Something of every image of ``dataset`` that does not depend on the adapter, computed once."""
         self._to_device()
-        recipe: dict[str, Any] = {"what": what, "frame": self._frame(), "zoom": self.zoom_}
-        recipe |= (
-            {"embedder": self.embedder_.to_dict(), "boxes": self._boxes_on_offer().tolist()}
-            if what == "candidates"
-            else A2._attention_recipe(self)
-        )
-        return FeatureStore(self.store).read(
+        how = self.reading()
+        key = {"what": what, "frame": self.parts_.look.frame, "zoom": self.parts_.restrict.zoom_, **recipe}
+        scale = max(1, self.preprocess_.size[0] // max(self.embedder_.size, 1))
+        return FeatureStore(how.store).read(
             self.embedder_.backbone, dataset, self.preprocess_, readout=lambda _, images: readout(images),
-            key=json.dumps(recipe, sort_keys=True), batch_size=self._at_once(), workers=self.workers,
-            on_bad=self.on_bad, progress=None if self.progress else lambda done, total: None,
+            key=json.dumps(key, sort_keys=True), workers=how.workers, on_bad=how.on_bad,
+            batch_size=max(min(4, how.batch_size), how.batch_size // scale**2),
+            progress=None if how.progress else lambda done, total: None,
         )  # fmt: skip
 
     # -- what is said and saved -----------------------------------------------------------
 
-    def _state_needs(self, fitted_on: str) -> None:
-        super()._state_needs(fitted_on)
-        if self.weigh == "groups" or fitted_on == "target":
-            own = "labels, groups (adapter)" if self.weigh == "groups" else "labels (adapter)"
-            train = own if fitted_on == "target" else f"{self.needs.train.replace(', groups', '')}, groups"
-            self.needs = Needs(train=train, target=self.needs.target)  # type: ignore[misc]
-
-    def _tensors(self) -> dict[str, Tensor]:
-        learned = {f"adapter.{k}": v.detach().cpu().clone() for k, v in self.adapter_.state_dict().items()}
-        return {**super()._tensors(), **learned}
+    def consumed(self) -> Needs:
+        used = super().consumed()
+        own = "labels, groups" if self.weigh == "groups" else "labels"
+        if self.fitted_on_ == "target":
+            return Needs(train=f"{own} (adapter)", target=used.target)
+        return Needs(train=own if "groups" not in used.train else used.train)
 
     def _config(self) -> dict[str, Any]:
-        return {**super()._config(), "history": asdict(self.history_)}
+        return {**super()._config(), "history": asdict(self.adapter_history_)}
 
     def _restore(self, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        weights = {k.removeprefix("adapter."): v for k, v in tensors.items() if k.startswith("adapter.")}
-        hidden, dim = weights["mlp.0.weight"].shape
         super()._restore(config, tensors)
-        self.adapter_ = AttentionAdapter(dim, hidden).requires_grad_(False).eval()
-        self.adapter_.load_state_dict(weights)
-        self.history_ = AdapterHistory(**config["history"])
+        self.adapter_history_ = AdapterHistory(**config["history"])

@@ -20,6 +20,7 @@ from foveate.data.loading import Batch
 from foveate.decide import cnc_batches, cnc_two_sided_loss
 from foveate.engine import Fixed, Objective, Plan, derived_seed
 from foveate.errors import FoveateError
+from foveate.measure import UNREADABLE
 from foveate.parameters import configured
 
 log = logging.getLogger("foveate")
@@ -76,7 +77,7 @@ class CnC(Trained):
 
     def _epoch(self, train: GroupedDataset, epoch: int) -> tuple[list[NDArray[np.int64]], list[str]]:
         """Batches of one epoch (anchors, positives, negatives, easy negatives in a row) and remarks."""
-        readable = np.flatnonzero(self.first_predictions_ >= 0)
+        readable = np.flatnonzero(self.first_predictions_ != UNREADABLE)
         made = cnc_batches(
             self.first_predictions_[readable], train.labels[readable], self.samples, self.samples, self.samples,
             anchor_share=self.anchor_share, rng=derived_seed(self.training.seed, epoch),

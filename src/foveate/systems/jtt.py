@@ -16,6 +16,7 @@ from foveate.data.dataset import GroupedDataset
 from foveate.decide import error_set, upsample_errors
 from foveate.engine import Drawn, Plan, Shuffled
 from foveate.errors import FoveateError
+from foveate.measure import UNREADABLE
 from foveate.parameters import configured
 
 log = logging.getLogger("foveate")
@@ -65,8 +66,8 @@ class JTT(Trained):
     def _first(self, train: GroupedDataset, callbacks: Callbacks) -> None:
         first = first_model(self, self.first_epochs, self.first_weight_decay).fit(train)
         guesses = first.predict(train, on_bad=self.on_bad)
-        # an unreadable image has no prediction: it is no error, and must not be counted as many
-        self.errors_ = error_set(np.where(guesses < 0, train.labels, guesses), train.labels)
+        # an unreadable image has no prediction: it is no error, and must not be counted as many; no answer is an error
+        self.errors_ = error_set(np.where(guesses == UNREADABLE, train.labels, guesses), train.labels)
         if not len(self.errors_):
             log.warning("JTT: the first model makes no error in training, so the second is plain ERM.")
 

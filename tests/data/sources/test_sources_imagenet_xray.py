@@ -16,10 +16,11 @@ from typer.testing import CliRunner
 import foveate as fv
 from foveate.cli.data import data_app
 from foveate.data import sources
-from foveate.data.registry import LOADERS, catalogue
+from foveate.data.registry import catalogue
 from foveate.data.sources.siim import decode_runs, read_dicom
 from foveate.errors import DataError, MissingExtra, UnreadableImage
-from foveate.measure import bg_gap
+from foveate.measure import NO_ANSWER, UNREADABLE, bg_gap
+from foveate.registries import DATASETS
 
 DOCS = Path(__file__).parents[3] / "docs" / "datasets"
 
@@ -97,7 +98,9 @@ def test_imagenet9_variants_and_gap(miniatures: Any, tmp_path: Path) -> None:
     assert "mixed_rand" in rand.where(0)
     # ImageNet classes 0 and 7 belong to fish and bird, 3 to no superclass
     predicted = sources.to_superclasses([0, 7, 3], folder / "in_to_in9.json")
-    assert predicted.tolist() == [8, 1, -1]
+    assert predicted.tolist() == [8, 1, NO_ANSWER]  # wrong wherever it is counted, never left out
+    codes = [UNREADABLE, NO_ANSWER]
+    assert sources.to_superclasses(codes, folder / "in_to_in9.json").tolist() == codes
     assert bg_gap(predicted, [8, 1, 2], labels=[8, 1, 2]) == pytest.approx(2 / 3 - 1)
     with pytest.raises(DataError, match="from 0 to 999"):
         sources.to_superclasses([1000], folder / "in_to_in9.json")
@@ -135,7 +138,7 @@ def test_imagenet_val_faults(miniatures: Any, tmp_path: Path) -> None:
 
 def test_catalogue_lists_all_and_knows_what_is_ready(miniatures: Any, tmp_path: Path) -> None:
     rows = {row.name: row for row in catalogue(tmp_path)}
-    assert set(rows) == set(LOADERS)
+    assert set(rows) == set(DATASETS)
     assert rows["critters"].ready
     assert not rows["imagenet9"].ready
     miniatures.imagenet9(tmp_path)
@@ -149,7 +152,7 @@ def test_data_list_prepare_and_check_commands(miniatures: Any, tmp_path: Path) -
     runner = CliRunner()
     listed = runner.invoke(data_app, ["list", "--json", "--root", str(tmp_path)])
     rows = json.loads(listed.stdout)
-    assert {row["name"] for row in rows} == set(LOADERS)
+    assert {row["name"] for row in rows} == set(DATASETS)
     assert "celeba" in runner.invoke(data_app, ["list"]).stdout
     miniatures.urbancars(tmp_path)
     prepared = runner.invoke(data_app, ["prepare", "urbancars", "--root", str(tmp_path)])

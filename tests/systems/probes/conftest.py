@@ -14,9 +14,8 @@ from torch import Tensor
 from foveate.data.benchmark import Benchmark
 from foveate.data.dataset import GroupedDataset
 from foveate.data.images import ArrayImages
-from foveate.extract import Backbone, create_backbone
+from foveate.extract import Backbone, FrozenModel, create_backbone
 from foveate.look import Gaze
-from foveate.systems.frozen_model import FrozenModel
 
 SIDE, SQUARE = 64, 16
 MARK = 250

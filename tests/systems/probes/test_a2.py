@@ -8,15 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from foveate.systems.crops_reference import random_boxes, tiles
 
 import foveate as fv
 from foveate.data.benchmark import Benchmark
 from foveate.data.dataset import GroupedDataset
 from foveate.data.images import ArrayImages
 from foveate.errors import DataError, FoveateError, ModelError
-from foveate.extract import Backbone, BackboneSpec, create_backbone
-from foveate.systems.crops_reference import random_boxes, tiles
-from foveate.systems.frozen_model import FrozenModel
+from foveate.extract import Backbone, BackboneSpec, FrozenModel, create_backbone
 
 Make = Callable[..., Backbone]
 

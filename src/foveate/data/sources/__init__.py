@@ -7,41 +7,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from foveate.data.scan import Problem
-from foveate.data.sources import celeba as _celeba
-from foveate.data.sources import cub as _cub
-from foveate.data.sources import imagenet as _imagenet
-from foveate.data.sources import metashift as _metashift
-from foveate.data.sources import siim as _siim
-from foveate.data.sources import spawrious as _spawrious
-from foveate.data.sources import spuco as _spuco
-from foveate.data.sources import urbancars as _urbancars
-from foveate.data.sources import waterbird200 as _waterbird200
-from foveate.data.sources import waterbirds as _waterbirds
 from foveate.data.sources.archives import md5_of, unpack
 from foveate.data.sources.imagenet import background_pair, to_superclasses
 from foveate.data.sources.layout import Root, Source, base_folder, check_counts
 from foveate.data.sources.urbancars import Gaps, urbancars_gaps
 from foveate.errors import DataError, suggest
+from foveate.registries import DATASETS
 
 __all__ = [
     "AMBIGUOUS", "SOURCES", "Gaps", "Source", "background_pair", "check", "get", "prepare", "to_superclasses",
     "urbancars_gaps",
 ]  # fmt: skip
 
-SOURCES: dict[str, Source] = {
-    source.name: source
-    for source in (
-        _waterbirds.WATERBIRDS, _waterbirds.REBUILT, _waterbirds.DAR, _celeba.CELEBA, _celeba.CELEBA_DAR,
-        _spawrious.O2O_HARD, _spawrious.M2M_HARD, _spawrious.DAR, _metashift.DISC, _metashift.UNMIXED,
-        _metashift.ANIMALS_SOURCE, _urbancars.URBANCARS, _urbancars.URBANCARS_DAR, _spuco.SPUCO, _spuco.SPUCO_DAR,
-        _cub.CUB, _waterbird200.WATERBIRD200, _siim.SIIM, _imagenet.IMAGENET9, _imagenet.IMAGENET_VAL,
-    )
-}  # fmt: skip
+
+class _Published(Mapping[str, Source]):
+    """The datasets of the registry that are published ones, with all that is known about them."""
+
+    def __getitem__(self, name: str) -> Source:
+        if isinstance(name, str) and name in DATASETS and isinstance(found := DATASETS.get(name), Source):
+            return found
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, thing in DATASETS.things().items() if isinstance(thing, Source))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+SOURCES: Mapping[str, Source] = _Published()
+"""Published datasets by name, loaded when asked for; they are listed in :mod:`foveate.registries`."""
 
 _CATDOG = ("metashift-catdog-disc", "metashift-catdog-unmixed")
 AMBIGUOUS: dict[str, tuple[str, ...]] = {

@@ -122,7 +122,7 @@ _MARKERS = (
 _LICENCE = "non-commercial research only; do not redistribute (CelebA agreement)"
 _TEST = {"not blond/female": 9767, "not blond/male": 7535, "blond/female": 2480, "blond/male": 180}
 CELEBA = Source(
-    "celeba", "faces: blond hair or not, with sex as the shortcut", 202_599, _LICENCE,
+    "celeba", 202_599, _LICENCE,
     "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html", _GET, ("celeba", "CelebA", "celebA"), _MARKERS, celeba,
     {
         "train": {"not blond/female": 71629, "not blond/male": 66874, "blond/female": 22880, "blond/male": 1387},
@@ -134,7 +134,7 @@ CELEBA = Source(
      "img_align_celeba.zip": "00d2c5bc6d35e252742224ab0c1e8fcb"},
 )  # fmt: skip
 CELEBA_DAR = Source(
-    "celeba-dar", "CelebA with the DAR paper's counts", 40_908, _LICENCE,
+    "celeba-dar", 40_908, _LICENCE,
     "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html", _GET, ("celeba", "CelebA", "celebA"), _MARKERS, celeba_dar,
     {
         "train": {"not blond/female": 473, "not blond/male": 9000, "blond/female": 9000, "blond/male": 473},

@@ -137,7 +137,7 @@ def beside(root: Root, found: Path) -> Path | None:
 
 CUB_LICENCE = "images for non-commercial research and education only (Caltech-UCSD Birds terms)"
 CUB = Source(
-    "cub", "200 bird species with boxes, parts and masks (CUB-200-2011)", 11_788, CUB_LICENCE,
+    "cub", 11_788, CUB_LICENCE,
     "https://www.vision.caltech.edu/datasets/cub_200_2011/", CUB_GET, ("CUB_200_2011", "CUB"),
     ("images.txt", "bounding_boxes.txt", "train_test_split.txt"), cub,
     {"train": 5_994, "test": 5_794}, {"CUB_200_2011.tgz": "97eceeb196236b17998738112f37df78"},

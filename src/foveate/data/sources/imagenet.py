@@ -17,6 +17,7 @@ from foveate.data.dataset import GroupedDataset
 from foveate.data.images import FileImages
 from foveate.data.sources.layout import Root, Source, benchmark_of, image_files, rows_of
 from foveate.errors import DataError, UnreadableImage, suggest
+from foveate.measure import NO_ANSWER, UNREADABLE
 
 SUPERCLASSES = ("dog", "bird", "wheeled vehicle", "reptile", "carnivore", "insect", "musical instrument", "primate",
                 "fish")  # fmt: skip
@@ -50,23 +51,25 @@ def background_pair(root: Root = None) -> tuple[GroupedDataset, GroupedDataset]:
 
 
 def to_superclasses(predictions: ArrayLike, mapping: str | Path | dict[str, int]) -> NDArray[np.int64]:
-    """Classes of ImageNet-1k (0 to 999, ``[N]``) as superclasses 0 to 8; -1 for those that belong to none.
+    """Classes of ImageNet-1k (0 to 999, ``[N]``) as superclasses 0 to 8.
+
+    Classes that belong to none become -2, which every metric counts as wrong; -1 (unreadable) and -2 stay.
 
     Args:
         predictions: class indices.
         mapping: ``in_to_in9.json`` of the backgrounds challenge, or its content.
 
     >>> to_superclasses([0, 7, 3], {"0": 8, "7": 1})
-    array([ 8,  1, -1])
+    array([ 8,  1, -2])
     """
     given = mapping if isinstance(mapping, dict) else json.loads(Path(mapping).read_text(encoding="utf-8"))
-    table = np.full(1000, -1, np.int64)
+    table = np.full(1000, NO_ANSWER, np.int64)
     for index, superclass in given.items():
         table[int(index)] = int(superclass)
     chosen = np.asarray(predictions, np.int64)
-    if chosen.size and not (chosen.min() >= 0 and chosen.max() < 1000):
+    if chosen.size and not (chosen.min() >= min(UNREADABLE, NO_ANSWER) and chosen.max() < 1000):
         raise DataError(f"expected ImageNet classes from 0 to 999, found {chosen.min()} to {chosen.max()}.")
-    return table[chosen]
+    return np.where(chosen < 0, chosen, table[chosen])
 
 
 # -- boxes --------------------------------------------------------------------------------
@@ -175,7 +178,7 @@ _VAL_FOLDERS = ("val", "ILSVRC2012_img_val", "ILSVRC/Data/CLS-LOC/val")
 _BOX_FOLDERS = ("ILSVRC2012_bbox_val_v3", "bbox_val", "ILSVRC/Annotations/CLS-LOC/val", "Annotations")
 _LICENCE = "ImageNet terms: non-commercial research and education"
 IMAGENET9 = Source(
-    "imagenet9", "nine superclasses of ImageNet before other backgrounds (backgrounds challenge)", 4_050, _LICENCE,
+    "imagenet9", 4_050, _LICENCE,
     "https://github.com/MadryLab/backgrounds_challenge",
     "Download https://github.com/MadryLab/backgrounds_challenge/releases/download/data/"
     "backgrounds_challenge_data.tar.gz (and in_to_in9.json from the repository).",
@@ -183,7 +186,7 @@ IMAGENET9 = Source(
     {"test": dict.fromkeys(SUPERCLASSES, 450)}, {"backgrounds_challenge_data.tar.gz": None},
 )  # fmt: skip
 IMAGENET_VAL = Source(
-    "imagenet-val", "ImageNet-1k validation images with their boxes", 50_000, _LICENCE, "https://image-net.org",
+    "imagenet-val", 50_000, _LICENCE, "https://image-net.org",
     "Download ILSVRC2012_img_val.tar and ILSVRC2012_bbox_val_v3.tgz from https://image-net.org (account needed), or "
     "LOC_val_solution.csv from the Kaggle ImageNet challenge.",
     ("imagenet", "ILSVRC2012"), ("|".join(_VAL_FOLDERS), "|".join(("LOC_val_solution.csv", *_BOX_FOLDERS))),

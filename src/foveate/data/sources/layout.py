@@ -17,6 +17,7 @@ from foveate.data.dataset import GroupedDataset
 from foveate.data.images import IMAGE_SUFFIXES, FileImages
 from foveate.data.scan import BOX, Problem
 from foveate.errors import DataError
+from foveate.registries import DATASETS
 
 Root = str | os.PathLike[str] | None
 Expected = Mapping[str, int | Mapping[str, int]]
@@ -29,7 +30,6 @@ class Source:
 
     Attributes:
         name: what :func:`foveate.data.load` calls it.
-        title: one line about it.
         images: how many images it has over all splits, None where that is not published.
         licence: what it may be used for.
         homepage: where it comes from.
@@ -46,7 +46,6 @@ class Source:
     """
 
     name: str
-    title: str
     images: int | None
     licence: str
     homepage: str
@@ -60,6 +59,11 @@ class Source:
     made_from: str = ""
     others: tuple[Source, ...] = ()
     exact: bool = True
+
+    @property
+    def title(self) -> str:
+        """One line about it: what the registry says."""
+        return DATASETS.summaries().get(self.name, "")
 
     def places(self, root: Root = None) -> list[Path]:
         """Folders that are looked at, in order: ``root/NAME``, its usual names under ``root``, ``root`` itself."""

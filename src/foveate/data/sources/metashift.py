@@ -176,7 +176,7 @@ def deal_contexts(
 _LICENCE = "CC BY 4.0 (MetaShift; images of Visual Genome)"
 _HOME = "https://github.com/Weixin-Liang/MetaShift"
 DISC = Source(
-    "metashift-catdog-disc", "cat or dog: sofa, bed, bench, bike in train, shelves in test (iFAM)", 1_664, _LICENCE,
+    "metashift-catdog-disc", 1_664, _LICENCE,
     "https://github.com/Wuyxin/DISC", "Get the MetaShift subset by the instructions of https://github.com/Wuyxin/DISC.",
     ("MetaDatasetCatDog", "MetaShift-subpopulation-shift", "metashift"),
     ("train/cat/cat(sofa)", "train/dog/dog(bench)", "test/cat/cat(shelf)"), metashift_catdog_disc,
@@ -184,7 +184,7 @@ DISC = Source(
     {"MetaDatasetCatDog.zip": None, "MetaDatasetCatDog.tar.gz": None},
 )  # fmt: skip
 UNMIXED = Source(
-    "metashift-catdog-unmixed", "cat or dog: cats indoors, dogs outdoors in train, swapped in test (A2)", None,
+    "metashift-catdog-unmixed", None,
     _LICENCE, _HOME,
     "Get the folder MetaShift-Cat-Dog-indoor-outdoor: download links are in https://github.com/YyzHarry/SubpopBench.",
     ("MetaShift-Cat-Dog-indoor-outdoor", "metashift/MetaShift-Cat-Dog-indoor-outdoor", "metashift"),
@@ -196,7 +196,7 @@ _TABLE_4 = {
     "horse": (1188, 586), "sheep": (90, 1142), "zebra": (57, 2230),
 }  # fmt: skip
 ANIMALS_SOURCE = Source(
-    "metashift-animals", "eight animals, other contexts in test than in train (A2)", 14_519, _LICENCE, _HOME,
+    "metashift-animals", 14_519, _LICENCE, _HOME,
     f"Download dataset/meta_data/{SUBSETS} from {_HOME} and https://nlp.stanford.edu/data/gqa/images.zip (20 GB), "
     "and put both into one folder.",
     ("metashift",), (SUBSETS, "images|allImages/images"), metashift_animals,

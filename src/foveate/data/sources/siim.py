@@ -182,7 +182,7 @@ def _prepare(root: Root, tell: Callable[[str], None]) -> Path:
 
 
 SIIM = Source(
-    "siim-acr", "chest X-rays: pneumothorax or not, with the chest tube as the shortcut", None,
+    "siim-acr", None,
     "Kaggle competition rules: non-commercial research and education", "https://siim.org",
     "Download the SIIM-ACR pneumothorax data (train-rle.csv, dicom-images-train) from "
     "https://www.kaggle.com/datasets/jesperdramsch/siim-acr-pneumothorax-segmentation-data and cxr_tube_dict.pkl from "

@@ -125,7 +125,7 @@ _GET = (
 _LICENCE = "MIT as stated by the repository; images made by a generative model"
 _HOME = "https://github.com/aengusl/spawrious"
 O2O_HARD = Source(
-    "spawrious-o2o-hard", "dog breeds, one place each in train, another's in test", 50_688, _LICENCE, _HOME,
+    "spawrious-o2o-hard", 50_688, _LICENCE, _HOME,
     _GET.format(archive="spawrious224__o2o_hard.tar.gz"), ("spawrious224", "spawrious"),
     ("0/jungle/bulldog", "1/jungle/bulldog", "0/beach/bulldog", "0/mountain/bulldog"), spawrious_o2o_hard,
     {
@@ -135,7 +135,7 @@ O2O_HARD = Source(
     {"spawrious224__o2o_hard.tar.gz": None, "spawrious224__entire_dataset.tar.gz": None},
 )  # fmt: skip
 M2M_HARD = Source(
-    "spawrious-m2m-hard", "dog breeds, two places for two breeds in train, swapped in test", 50_688, _LICENCE, _HOME,
+    "spawrious-m2m-hard", 50_688, _LICENCE, _HOME,
     _GET.format(archive="spawrious224__entire_dataset.tar.gz"), ("spawrious224", "spawrious"),
     ("0/dirt/bulldog", "0/snow/bulldog"), spawrious_m2m_hard,
     {
@@ -145,7 +145,7 @@ M2M_HARD = Source(
     {"spawrious224__entire_dataset.tar.gz": None},
 )  # fmt: skip
 DAR = Source(
-    "spawrious-dar", "Spawrious resampled to the DAR paper's counts", 28_592, _LICENCE, _HOME,
+    "spawrious-dar", 28_592, _LICENCE, _HOME,
     _GET.format(archive="spawrious224__o2o_hard.tar.gz"), ("spawrious224", "spawrious"),
     ("0/jungle/bulldog", "1/jungle/bulldog", "0/mountain/bulldog"), spawrious_dar,
     {

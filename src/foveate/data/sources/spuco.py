@@ -83,12 +83,12 @@ _LICENCE = "ImageNet terms: non-commercial research and education"
 _HOME = "https://spuco.readthedocs.io"
 _MARKERS = ("spuco_birds/train/landbirds/land", "spuco_dogs/train/small_dogs/indoor")
 SPUCO = Source(
-    "spuco-animals", "birds on land or water and dogs in or out of doors, 4 classes", 48_100, _LICENCE, _HOME, _GET,
+    "spuco-animals", 48_100, _LICENCE, _HOME, _GET,
     ("spuco", "spuco_animals"), _MARKERS, spuco_animals,
     {"train": _counts(10_000, 500), "val": _counts(500, 25), "test": _counts(500, 500)},
 )  # fmt: skip
 SPUCO_DAR = Source(
-    "spuco-animals-dar", "SpuCo-Animals with the DAR paper's counts", 24_944, _LICENCE, _HOME, _GET,
+    "spuco-animals-dar", 24_944, _LICENCE, _HOME, _GET,
     ("spuco-animals", "spuco", "spuco_animals"), _MARKERS, spuco_animals_dar,
     {"train": _counts(4500, 236), "target": 1000, "val": 1000, "test": _counts(500, 500)},
 )  # fmt: skip

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from foveate.data.benchmark import Benchmark
 from foveate.data.sources.layout import Root, Source, benchmark_of, draw_splits, image_files, rows_of
 from foveate.errors import DataError
+from foveate.measure import UNREADABLE
 
 KINDS = ("urban", "country")
 SHORTCUTS = ("bg urban + object urban", "bg urban + object country", "bg country + object urban",
@@ -92,7 +93,7 @@ def urbancars_gaps(predictions: ArrayLike, labels: ArrayLike, attributes: ArrayL
     """I.D. accuracy, BG gap, CoObj gap and BG+CoObj gap of the Whac-A-Mole paper (section 3.2).
 
     Args: ``predictions``, ``labels``, ``attributes`` of the test images, ``[N]`` each; attributes as in
-    :data:`SHORTCUTS`. Accuracies are means over the two classes.
+    :data:`SHORTCUTS`. Accuracies are means over the two classes; unreadable images (-1) are left out.
 
     >>> y = np.repeat([0, 1], 4); a = np.tile([0, 1, 2, 3], 2)
     >>> urbancars_gaps(a // 2, y, a)  # a model that looks at the background only
@@ -103,7 +104,7 @@ def urbancars_gaps(predictions: ArrayLike, labels: ArrayLike, attributes: ArrayL
     accuracy = np.zeros((2, 4))
     for label in (0, 1):
         for pair in range(4):
-            chosen = (y == label) & (a == pair)
+            chosen = (y == label) & (a == pair) & (np.asarray(predictions) != UNREADABLE)
             if not chosen.any():
                 raise DataError(f"no test image of {KINDS[label]}/{SHORTCUTS[pair]}; the gaps need all eight groups.")
             accuracy[label, pair] = right[chosen].mean()
@@ -124,7 +125,7 @@ _LICENCE = "that of Stanford Cars, Places365 and LVIS/COCO together: research on
 _MARKERS = tuple(f"{f}/{s}" for s, f in _FOLDERS.items())
 _HOME = "https://github.com/facebookresearch/Whac-A-Mole"
 URBANCARS = Source(
-    "urbancars", "urban or country cars, background and a thing beside as two shortcuts", 10_000, _LICENCE, _HOME, _GET,
+    "urbancars", 10_000, _LICENCE, _HOME, _GET,
     ("urbancars",), _MARKERS, urbancars,
     {
         "train": {
@@ -137,6 +138,6 @@ URBANCARS = Source(
     },
 )  # fmt: skip
 URBANCARS_DAR = Source(
-    "urbancars-dar", "UrbanCars with the DAR paper's counts", 10_000, _LICENCE, _HOME, _GET, ("urbancars",), _MARKERS,
+    "urbancars-dar", 10_000, _LICENCE, _HOME, _GET, ("urbancars",), _MARKERS,
     urbancars_dar, {"train": {f"{KINDS[y]}/{SHORTCUTS[a]}": n for (y, a), n in _DAR_CELLS.items()}, "target": 1012},
 )  # fmt: skip

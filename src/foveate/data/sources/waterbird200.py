@@ -49,7 +49,7 @@ def waterbird200(root: Root = None, waterbirds: Root = None) -> Benchmark:
 
 
 WATERBIRD200 = Source(
-    "waterbird200", "train on CUB, test on the same birds before other backgrounds, 200 classes", 11_788, CUB_LICENCE,
+    "waterbird200", 11_788, CUB_LICENCE,
     "https://github.com/ananthu-aniraj/ifam", CUB_GET + " And the public Waterbirds folder, see waterbirds.",
     ("CUB_200_2011", "CUB", "cub"), ("images.txt", "bounding_boxes.txt", "train_test_split.txt"), waterbird200,
     {"train": 5_994, "test": 5_794}, others=(WATERBIRDS,),

@@ -238,7 +238,7 @@ _PARTS = CUB_GET + (
     " And Places365 (http://places2.csail.mit.edu): bamboo_forest, forest/broadleaf, ocean, lake/natural under places/."
 )
 WATERBIRDS = Source(
-    "waterbirds", "land and water birds before land or water, the public folder", 11_788, _LICENCE,
+    "waterbirds", 11_788, _LICENCE,
     "https://github.com/kohpangwei/group_DRO",
     "Download https://nlp.stanford.edu/data/dro/waterbird_complete95_forest2water2.tar.gz.",
     ("waterbird_complete95_forest2water2", "waterbirds_v1.0", "waterbirds"), ("metadata.csv",), waterbirds,
@@ -250,13 +250,13 @@ WATERBIRDS = Source(
     {"waterbird_complete95_forest2water2.tar.gz": None, "waterbirds_v1.0.tar.gz": None},
 )  # fmt: skip
 REBUILT = Source(
-    "waterbirds-rebuilt", "Waterbirds composed anew by this package from CUB and Places", 11_788, _LICENCE,
+    "waterbirds-rebuilt", 11_788, _LICENCE,
     "https://github.com/kohpangwei/group_DRO", f"Run: foveate data prepare waterbirds-rebuilt. {_PARTS}",
     ("waterbirds-rebuilt",), ("waterbirds-rebuilt.json", "benchmark.csv"), waterbirds_rebuilt, prepare=_prepare_rebuilt,
     made_from="CUB, its masks, Places",
 )  # fmt: skip
 DAR = Source(
-    "waterbirds-dar", "Waterbirds with the DAR paper's counts, composed by this package", 17_266, _LICENCE,
+    "waterbirds-dar", 17_266, _LICENCE,
     "https://github.com/kohpangwei/group_DRO", f"Run: foveate data prepare waterbirds-dar. {_PARTS}",
     ("waterbirds-dar",), ("waterbirds-dar.json", "benchmark.csv"), waterbirds_dar,
     {"train": DAR_TRAIN, "target": _EACH, "val": _EACH}, prepare=_prepare_dar,

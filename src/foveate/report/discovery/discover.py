@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foveate.assemble.capabilities import network_of
-from foveate.assemble.system import System, decided
+from foveate.assemble.system import System
 from foveate.data.dataset import GroupedDataset
 from foveate.data.preprocess import Preprocess
 from foveate.errors import DataError, UnreadableImage
-from foveate.measure import CEPAccumulator, donor_permutation, fill_object, swap
+from foveate.measure import CEPAccumulator, decided, decided_by_shares, donor_permutation, fill_object, swap
 from foveate.report.discovery.experiments import Pull, Sheet, exchange, measure_pull
 from foveate.report.discovery.judging import HINT, Judgement, judge
 from foveate.report.discovery.objects import Objects, find_objects
@@ -127,7 +127,7 @@ class Discovery:
 
     def _mistaken_for(self, s: Slice) -> str | None:
         answers = self.predictions[self.base.seen.positions[list(s.members)]]
-        wrong = answers[answers != s.label]
+        wrong = answers[(answers != s.label) & (answers >= 0)]  # no answer is a mistake for nothing
         return self.class_names[int(np.bincount(wrong).argmax())] if len(wrong) else None
 
     def pseudo_groups(self, dataset: GroupedDataset | None = None) -> GroupedDataset:
@@ -181,7 +181,7 @@ def discover(
     Args:
         system: a fitted or wrapped model.
         base: from :func:`prepare`.
-        probabilities: of the model on the whole dataset, ``[N, K]``, NaN rows where unreadable.
+        probabilities: of the model on the whole dataset, ``[N, K]``, as ``predict_proba`` gives them.
         class_names: of the K columns.
         images: how many images the experiments use.
     """
@@ -196,9 +196,9 @@ def discover(
         return system.predict_logits(batch)
 
     def predict(batch: Tensor) -> NDArray[np.int64]:
-        return place[logits(batch).argmax(1)]
+        return _named(logits(batch), place)
 
-    predictions = decided(probabilities)
+    predictions = decided_by_shares(probabilities)
     sheet = make_sheet(system, base, probabilities, images, seed)
     pulls: list[Pull] = []
     spared: list[Place] = []
@@ -253,7 +253,7 @@ def make_sheet(system: System, base: Groundwork, probabilities: NDArray[np.float
     at = np.asarray(kept)
     chances = probabilities[at]
     return Sheet(
-        torch.stack(pixels), torch.stack(masks), base.dataset.labels[at], chances.argmax(1).astype(np.int64),
+        torch.stack(pixels), torch.stack(masks), base.dataset.labels[at], decided_by_shares(chances),
         chances.max(1), at,
     )  # fmt: skip
 
@@ -290,15 +290,25 @@ def mask_tests(
             "background_only": fill_object(x, mask), "random_background": scene, "same_background": same,
         }  # fmt: skip
         own, moved = logits(_pixels(x)), {key: logits(_pixels(value)) for key, value in edited.items()}
-        cep.update(*(torch.from_numpy(v) for v in (own, logits(_pixels(core)), moved["random_background"])))
+        states = (own, logits(_pixels(core)), moved["random_background"])
+        told = np.logical_and.reduce([np.isfinite(state).all(1) for state in states])  # no answer cannot change
+        if told.any():
+            cep.update(*(torch.from_numpy(state[told]) for state in states))
         for key, scores in {"plain": own, **moved}.items():
-            right.setdefault(key, []).append(place[scores.argmax(1)] == truth)
+            right.setdefault(key, []).append(_named(scores, place) == truth)
     found = {key: float(np.concatenate(values).mean()) for key, values in right.items()}
     return {
         "source": base.objects.source, "images": n, **found,
-        "bg_gap": found["same_background"] - found["random_background"], "cep": float(cep.compute().value),
+        "bg_gap": found["same_background"] - found["random_background"],
+        "cep": float(cep.compute().value) if cep.n else None,
         "area": float(sheet.masks.mean()),
     }  # fmt: skip
+
+
+def _named(logits: NDArray[np.float32], place: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Which of all classes each row names, ``[n]``; the model's own are at ``place``. Negative for none."""
+    chosen = decided(logits)
+    return np.where(chosen < 0, chosen, place[chosen])
 
 
 def _pixels(images: Tensor) -> Tensor:

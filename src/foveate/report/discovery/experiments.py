@@ -87,10 +87,11 @@ def draw_donors(
     Of the images the model takes for a class, the more confident half serve as donors: they show most clearly what
     the model takes for that class.
     """
-    classes = np.unique(sheet.predictions[usable])
+    usable_as_donor = usable & (sheet.predictions >= 0)  # an image without an answer speaks for no class
+    classes = np.unique(sheet.predictions[usable_as_donor])
     pools: dict[int, NDArray[np.int64]] = {}
     for k in classes:
-        mine = np.flatnonzero(usable & (sheet.predictions == k))
+        mine = np.flatnonzero(usable_as_donor & (sheet.predictions == k))
         pools[int(k)] = mine[np.argsort(-sheet.confidence[mine], kind="stable")][: max(2, (len(mine) + 1) // 2)]
     rows = []
     for i in np.flatnonzero(usable):

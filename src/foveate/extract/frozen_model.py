@@ -1,4 +1,4 @@
-"""A frozen network in one of two roles: it says where to look, or it reads what is let through."""
+"""A frozen network that says where to look or reads what is let through, and the opener that parts share."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch import Tensor
 
 from foveate.data.preprocess import Preprocess
 from foveate.errors import ModelError
-from foveate.extract import Backbone, BackboneSpec, create_backbone, freeze
-from foveate.extract.backbone import default_preprocess, native_size
-from foveate.look import Gaze, cls_attention
+from foveate.extract.backbone import Backbone, BackboneSpec, create_backbone, default_preprocess, freeze, native_size
+from foveate.extract.clip import PREFIX, Clip, open_clip_model
+from foveate.parameters import as_json
 
-Model = str | BackboneSpec | Backbone
+Model = "str | BackboneSpec | Backbone | FrozenModel"
 """A model by name, by architecture (random weights), or ready made."""
 LARGEST = 224
 """Models made for larger images see 224 px unless told otherwise, as in the A² paper."""
@@ -28,9 +28,12 @@ class FrozenModel:
 
     >>> from foveate.extract import create_backbone
     >>> model = FrozenModel.open(create_backbone("micro_vit"))
-    >>> tuple(model.embed(torch.rand(2, 3, 32, 32)).shape), tuple(model.attend(torch.rand(2, 3, 64, 64)).map.shape)
-    ((2, 96), (2, 8, 8))
+    >>> tuple(model.embed(torch.rand(2, 3, 32, 32)).shape), tuple(model.maps(torch.rand(2, 3, 64, 64)).shape)
+    ((2, 96), (2, 96, 8, 8))
     """
+
+    at_once: int = 32
+    """Images that go through it at a time."""
 
     def __init__(self, backbone: Backbone, view: Preprocess):
         freeze(backbone)
@@ -38,7 +41,7 @@ class FrozenModel:
         self.view = view
 
     @classmethod
-    def open(cls, model: Model, size: int | None = None) -> FrozenModel:
+    def open(cls, model: Any, size: int | None = None) -> FrozenModel:
         """The model that ``model`` stands for.
 
         Args:
@@ -47,7 +50,9 @@ class FrozenModel:
             size: side of the images it will see; by default the one it was built or made for; models of timm made
                 for more than 224 px see 224.
         """
-        if size is not None and size < 1:
+        if isinstance(model, FrozenModel):
+            return model
+        if size is not None and (not isinstance(size, int) or size < 1):
             raise ModelError(f"a model cannot see images of {size} px; give a positive size, or None for its own.")
         if isinstance(model, str):
             from foveate.extract.named import list_named, open_backbone
@@ -91,21 +96,19 @@ class FrozenModel:
 
     def prepare(self, images: Tensor) -> Tensor:
         """Resized to its size (antialiased where that shrinks) and normalised."""
-        images = resized(images.to(self.device), self.size)
+        images = resized(images.to(self.device), self.view.size)
         mean, std = (images.new_tensor(v).view(1, -1, 1, 1) for v in (self.view.mean, self.view.std))
         return ((images - mean) / std).contiguous(memory_format=torch.channels_last)
 
     @torch.no_grad()
-    def embed(self, images: Tensor, batch_size: int = 32) -> Tensor:
+    def embed(self, images: Tensor) -> Tensor:
         """The model's own pooled features (CLS after the final norm, or GAP), ``[B, dim]``."""
-        return torch.cat([self.backbone(self.prepare(part)) for part in images.split(batch_size)])
+        return torch.cat([self.backbone(self.prepare(part)) for part in images.split(self.at_once)])
 
-    def attend(self, images: Tensor, layer: int = -1, heads: str = "mean", batch_size: int = 32) -> Gaze:
-        """Where its CLS token looks: ``map`` ``[B, h, w]``, with the shares of attention as ``scores``."""
-        net = self.backbone.net
-        parts = [cls_attention(net, self.prepare(p), layer, heads) for p in images.split(batch_size)]
-        scores = {name: torch.cat([p.scores[name] for p in parts]) for name in parts[0].scores}
-        return Gaze(torch.cat([p.map for p in parts]), kind="attention", scores=scores)
+    @torch.no_grad()
+    def maps(self, images: Tensor) -> Tensor:
+        """What lies before the pooling, ``[B, map_dim, h, w]``."""
+        return torch.cat([self.backbone.maps(self.prepare(part)) for part in images.split(self.at_once)])
 
     def identity(self) -> dict[str, Any]:
         """What its output depends on, for keys of the feature store."""
@@ -113,8 +116,11 @@ class FrozenModel:
 
     def to_dict(self) -> dict[str, Any]:
         """How to build it again, without its weights."""
-        view = {"size": list(self.view.size), "mean": list(self.view.mean), "std": list(self.view.std)}
-        return {"backbone": self.backbone.spec.to_dict(), "view": view}
+        return {"backbone": self.backbone.spec.to_dict(), "view": as_json(self.view.to_dict())}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Its weights, for saving."""
+        return {k: v.detach().cpu().clone() for k, v in self.backbone.state_dict().items()}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], weights: dict[str, Tensor]) -> FrozenModel:
@@ -122,6 +128,42 @@ class FrozenModel:
         backbone = create_backbone(BackboneSpec.from_dict(values["backbone"]))
         backbone.load_state_dict(weights)
         return cls(backbone, Preprocess(**values["view"]))
+
+
+class Models:
+    """Opens each model once for all the parts of a pipeline that name it.
+
+    >>> models = Models()
+    >>> models.open("micro-vit") is models.open("micro-vit", 64)
+    True
+    """
+
+    def __init__(self, at_once: int = 32) -> None:
+        self.at_once = at_once
+        self._opened: list[tuple[Any, FrozenModel]] = []
+        self._clips: dict[tuple[str, int | None], Clip] = {}
+
+    def open(self, model: Any, size: int | None = None) -> FrozenModel:
+        """The model that ``model`` stands for, see :meth:`FrozenModel.open`; the one opened already, if it fits."""
+        for asked, found in self._opened:
+            same = asked is model or (isinstance(model, str) and asked == model)
+            if same and size in (None, found.size):
+                return found
+        return self._keep(model, FrozenModel.open(model, size))
+
+    def clip(self, name: Any, size: int | None = None) -> Clip:
+        """A CLIP model with both its towers; its image tower is opened by its name from then on."""
+        if not isinstance(name, str) or not name.startswith(PREFIX):
+            raise ModelError(f"expected a CLIP model, '{PREFIX}ARCH/TAG'; found {name!r}: this needs a CLIP model.")
+        if (name, size) not in self._clips:
+            clip = self._clips[name, size] = open_clip_model(name, size)
+            self._keep(name, FrozenModel(clip.visual, clip.preprocess))
+        return self._clips[name, size]
+
+    def _keep(self, model: Any, found: FrozenModel) -> FrozenModel:
+        found.at_once = self.at_once
+        self._opened.append((model, found))
+        return found
 
 
 def built_for(backbone: Backbone) -> tuple[int, int] | None:
@@ -133,13 +175,15 @@ def built_for(backbone: Backbone) -> tuple[int, int] | None:
     return int(built[0]), int(built[1])
 
 
-def resized(images: Tensor, size: int, mode: str = "bilinear") -> Tensor:
+def resized(images: Tensor, size: int | tuple[int, int], mode: str = "bilinear") -> Tensor:
     """``[B, 3, H, W]`` floats at ``size`` px, antialiased where that shrinks; untouched when they have it already.
 
     >>> tuple(resized(torch.rand(1, 3, 8, 8), 4).shape)
     (1, 3, 4, 4)
     """
-    if images.shape[-2:] == (size, size):
+    sides = (size, size) if isinstance(size, int) else size
+    if images.shape[-2:] == sides:
         return images
-    shrinks = size < max(images.shape[-2:])  # bicubic with antialiasing is another kernel, also where it enlarges
-    return F.interpolate(images, (size, size), mode=mode, align_corners=False, antialias=shrinks).clamp(0, 1)
+    # bicubic with antialiasing is another kernel, also where it enlarges
+    shrinks = min(sides) < max(images.shape[-2:])
+    return F.interpolate(images, sides, mode=mode, align_corners=False, antialias=shrinks).clamp(0, 1)
