@@ -57,7 +57,7 @@ def _with_words(plain: Any) -> Any:
     return init
 
 
-def setting_names(kind: type) -> list[str]:
+def setting_names(kind: Any) -> list[str]:
     """Names of the constructor's arguments."""
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return [p.name for p in inspect.signature(kind).parameters.values() if p.kind in kinds]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -126,19 +128,69 @@ def test_a_leak_of_known_size_is_found(pictures: Tensor) -> None:
     assert not found.holds
 
 
-def test_what_a_pass_does_not_mean(pictures: Tensor) -> None:
-    empty: Any = Leaky(0.0, torch.zeros(1, 4, dtype=torch.bool))
-    found = verify(empty, pictures).systems[0]
-    assert found.holds
-    assert "empty in every image" in found.verdict
-    everything: Any = Leaky(0.0, torch.ones(1, 4, dtype=torch.bool))
-    found = verify(everything, pictures).systems[0]
+def test_controls_must_pass_before_anything_holds(pictures: Tensor) -> None:
+    some = torch.tensor([[True, False, False, False]])
+    cases: list[tuple[Any, str, str]] = [
+        (Leaky(0.0, torch.zeros(1, 4, dtype=torch.bool)), "visible pixels", "empty in every image"),
+        (Leaky(0.0, some, weight=0.0), "visible pixels", "ignores its images"),
+        (Leaky(0.0, torch.ones(1, 4, dtype=torch.bool)), "hidden pixels", "nothing to test"),
+    ]
+    for system, control, why in cases:
+        report = verify(system, pictures)
+        found = report.systems[0]
+        assert found.largest == 0
+        assert not found.holds
+        assert found.failed_control == control
+        assert f"control of {control} failed" in found.verdict
+        assert why in found.verdict
+        assert report.to_dict()["holds"] is False
+        assert report.to_dict()["systems"][0]["failed_control"] == control
+    # empty in some images only: the others show that what is visible is read
+    mixed: Any = Leaky(0.0, torch.stack([torch.zeros(4), torch.tensor([1.0, 0, 0, 0]), torch.zeros(4)]).bool())
+    assert verify(mixed, pictures).systems[0].failed_control is None
+    assert verify(mixed, pictures).holds
+
+
+def test_a_trained_system_with_its_weights_at_zero_does_not_hold(systems: dict[str, Any], data: Benchmark) -> None:
+    blind = copy.deepcopy(systems["early"])
+    with torch.no_grad():
+        for weight in blind.network_.parameters():
+            weight.zero_()
+    found = verify(blind, data.test, images=4).systems[0]
+    assert found.held
+    assert found.largest == 0
+    assert found.inside == 0
     assert not found.holds
-    assert "nothing to test" in found.verdict
-    blind: Any = Leaky(0.0, torch.tensor([[True, False, False, False]]), weight=0.0)
-    assert "ignores its images" in verify(blind, pictures).systems[0].verdict
-    broken: Any = Leaky(float("nan"), torch.tensor([[True, False, False, False]]))
+    assert "control of visible pixels failed" in found.verdict
+
+
+class Sensitive(Leaky):
+    """Reads the visible pixels, but answers to pure black only: noise alone does not show that it reads them."""
+
+    def logits_with_mask(self, inputs: Tensor, token_mask: Tensor, prune: bool = False) -> Tensor:
+        kept = torch.where(patches_to_pixels(token_mask, (4, 4))[:, None], inputs, torch.ones(()))
+        dark = (kept == 0).flatten(1).sum(1).ge(12).to(inputs)
+        return torch.stack([dark, torch.zeros_like(dark)], 1)
+
+
+def test_the_positive_control_tries_more_than_noise(pictures: Tensor) -> None:
+    rare: Any = Sensitive(0.0, torch.tensor([[True, False, False, False]]))
+    found = verify(rare, pictures).systems[0]
+    assert found.inside == 1
+    assert found.holds
+
+
+def test_not_a_number_never_passes(pictures: Tensor) -> None:
+    some = torch.tensor([[True, False, False, False]])
+    broken: Any = Leaky(float("nan"), some)
     assert verify(broken, pictures).systems[0].largest == float("inf")  # NaN must not pass for no change
+    undefined = Verified("m", "the patches its mask hides", True, {"noise": 0.0}, None, None, math.inf, 0, (0.5,))
+    assert undefined.failed_control == "visible pixels"
+    assert "not numbers" in undefined.verdict
+    free = Verified("m", "the pixels outside the true masks", False, {"noise": 0.0}, None, None, 1.0, 0, (0.5,))
+    assert not free.holds  # nothing moved, but there is no mask that could be held
+    assert "no mask to hold" in free.verdict
+    assert "reaches the prediction" not in free.verdict
 
 
 def test_more_images_than_fit_at_once(pictures: Tensor) -> None:

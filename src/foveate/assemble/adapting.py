@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from foveate.assemble.capabilities import HasNetwork, HasParts, TakesMask
+from foveate.assemble.capabilities import HasParts, TakesMask, network_of
 from foveate.assemble.needs import Needs
-from foveate.assemble.pipeline import Piped, Reading
+from foveate.assemble.piped import Piped, Reading
 from foveate.assemble.system import Images
 from foveate.data.dataset import GroupedDataset
 from foveate.data.loading import OnBad
@@ -138,6 +138,7 @@ class FrozenBase(Frozen):
                 f"{type(base).__name__} sees images through a mask, which {self.who} would take away; start {self.who} "
                 "from an ERM model."
             )
-        if not isinstance(base, HasNetwork) or base.network_ is None:
+        network = network_of(base)
+        if network is None:
             raise ModelError(f"{self.who} needs a base that ends in a network; {type(base).__name__} does not.")
-        self.model_ = FrozenModel(copy.deepcopy(base.network_.cpu().backbone), base.preprocess_)
+        self.model_ = FrozenModel(copy.deepcopy(network.cpu().backbone), base.preprocess_)

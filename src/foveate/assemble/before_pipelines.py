@@ -58,7 +58,7 @@ def _probe(told: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
         told["decide"]["learned"] = {"texts": config["chosen"].get("texts", [])}
     else:
         told["decide"]["learned"] = {"one_vs_rest": config["one_vs_rest"]}
-    kept = {k: config[k] for k in ("views", "chosen", "scores", "fitted_on", "history") if k in config}
+    kept: dict[str, Any] = {k: config[k] for k in ("views", "chosen", "scores", "fitted_on", "history") if k in config}
     return {"parts": told, **kept}
 
 

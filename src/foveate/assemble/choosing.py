@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from foveate.data.dataset import GroupedDataset
-from foveate.decide.decision import Decision
+from foveate.decide.decision import Decision, LinearFit
 from foveate.engine import Selection, TensorFeed
 from foveate.errors import FoveateError
 
@@ -44,7 +44,7 @@ def has_choice(who: str, views: dict[Any, Chosen], decide: Decision, val: Groupe
 
 def choose(
     views: dict[Any, Chosen],
-    decide: Decision,
+    decide: LinearFit,
     found: TensorFeed,
     held: TensorFeed,
     counts: NDArray[np.int64] | None,
@@ -63,7 +63,7 @@ def choose(
         select = Selection(decide.select, viewed(held, columns), counts)
         feed = viewed(found, columns)
         for strength in decide.strengths():
-            layer = decide.candidate(strength).fit(feed).as_layer()  # type: ignore[attr-defined]
+            layer = decide.candidate(strength).fit(feed).as_layer()
             score = select.score(layer, torch.device("cpu"), 1024)[decide.select]
             choice.scores.append({"views": name, "C": strength, decide.select: score})
             if select.better(score, best):

@@ -9,7 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from foveate.extract import MaskedViT
+from foveate.assemble.parts import Parts
+from foveate.errors import ModelError
+from foveate.extract import Backbone, FrozenModel, MaskedViT
+from foveate.look import AdaptedAttention, ClsAttention
+from foveate.pool import OwnPool
+from foveate.restrict import GreedyCrops, TopTokens
+
+NO_GRAPH = (
+    "this system has no fixed graph to export: what it computes depends on the image in a way a graph cannot hold. "
+    "Save it with save(folder) and run it with foveate predict."
+)
 
 
 @dataclass
@@ -78,3 +88,48 @@ class MaskedPath(nn.Module):
         pooled = masked._pool(masked.vit.norm(x), tokens.keep)
         head = masked.vit.head if masked.head is None else masked.head
         return head(pooled)
+
+
+class CropReader(nn.Module):
+    """Embeddings of crops side by side, and the head: ``(crops [B, V, 3, s, s], there [B, V]) -> logits``."""
+
+    def __init__(self, backbone: Backbone, head: nn.Module):
+        super().__init__()
+        self.backbone, self.head = backbone, head
+
+    def forward(self, crops: Tensor, there: Tensor) -> Tensor:
+        embedded = self.backbone(crops.flatten(0, 1)).unflatten(0, (-1, crops.shape[1]))
+        return self.head((embedded * there[..., None]).flatten(1))  # a crop that found no place is a vector of zeros
+
+
+def pipeline_graphs(parts: Parts, views: tuple[int, ...]) -> GraphPlan:
+    """The graphs of a pipeline that looks with a ViT's attention and lets crops or tokens through.
+
+    One graph looks, one reads; what lies between them is done by the runner.
+    """
+    look, restrict, reader = parts.look, parts.restrict, parts.extract.model_
+    path = look.path() if isinstance(look, ClsAttention) and not isinstance(look, AdaptedAttention) else None
+    if path is None or not isinstance(parts.pool, OwnPool):
+        raise ModelError(NO_GRAPH)
+    first = Graph("attention", path.eval(), {"images": (3, look.frame, look.frame)}, ("map",))
+    steps: dict[str, Any] = {"attention": _view(look.model_), "reader": _view(reader)}
+    shapes: dict[str, tuple[int, ...]]
+    if isinstance(restrict, GreedyCrops):
+        module: nn.Module = CropReader(reader.backbone.cpu(), parts.decide.as_layer()).eval()
+        shapes = {"crops": (len(views), 3, reader.size, reader.size), "there": (len(views),)}
+        steps |= {
+            "kind": "crops", "sizes": list(restrict.all_sizes()[: len(views)]), "frame": restrict.frame_,
+            "zoom": restrict.zoom_,
+        }  # fmt: skip
+        return GraphPlan([first, Graph("reader", module, shapes, ("logits",), frozenset({"there"}))], steps)
+    if isinstance(restrict, TopTokens) and restrict.way == "early":
+        masked, grid = MaskedViT(reader.backbone.cpu(), parts.decide.as_layer()), parts.extract.shape.grid
+        shapes = {"images": (3, reader.size, reader.size), "token_mask": (grid[0] * grid[1],)}
+        steps |= {"kind": "tokens", "grid": list(grid), "by": restrict.by, "share": restrict.shares()[views[0]]}
+        tokens = Graph("reader", MaskedPath(masked).eval(), shapes, ("logits",), frozenset({"token_mask"}))
+        return GraphPlan([first, tokens], steps)
+    raise ModelError(NO_GRAPH)
+
+
+def _view(model: FrozenModel) -> dict[str, Any]:
+    return {"size": model.size, "mean": list(model.view.mean), "std": list(model.view.std)}

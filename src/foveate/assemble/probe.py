@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from foveate.assemble.pipeline import Piped, Reading
+from foveate.assemble.piped import Piped, Reading
 from foveate.data.loading import OnBad
 from foveate.decide.decision import BalancedLogistic, Decision, Logistic
 from foveate.decide.dfr import C_GRID

@@ -11,8 +11,9 @@ from torch import Tensor
 from foveate.assemble.capabilities import network_of
 from foveate.assemble.system import System
 from foveate.data.dataset import GroupedDataset
+from foveate.data.preprocess import Preprocess
 from foveate.errors import DataError, ModelError
-from foveate.measure import CAPAccumulator, CEPAccumulator, ShareResult, donor_permutation, swap
+from foveate.measure import CAPAccumulator, CEPAccumulator, ShareResult, donor_permutation, mask_on_grid, swap
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,10 @@ class Entanglement:
             and the logits as a whole.
         cap: share of each channel's activation on the core.
         cgp: share of the Grad-CAM heat (predicted class) on the core.
-        exact: whether the swaps were exact (halves), or recomposed with masks over filled-in backgrounds.
+        exact: whether the swaps were exact: one core mask for all, and no pixel that the network sees is a mixture
+            of core and surroundings. Not so with object masks (the place behind is filled in), nor where resizing
+            has blended the seam: there even a network that reads the core's place alone reads a little of the rest,
+            and its CEP stays below 1.
     """
 
     map: ShareResult
@@ -58,9 +62,10 @@ def entanglement(
     Args:
         system: a fitted system that ends in a network.
         dataset: images to swap, all of one size; with masks unless ``core`` is given.
-        core: one mask ``[H, W]`` for all images, 1 on the core (halves of dominoes: ``half_mask(64, 32)``);
-            the swap is then exact. Without it each image's own object mask is used and the place behind it
-            is filled in.
+        core: one mask ``[H, W]`` for all images, 1 on the core (halves of dominoes: ``half_mask(64, 32)``).
+            The images' own pixels are swapped, before anything is resized, so that the network sees what it would
+            see of such images. Without it each image's own object mask is used and the place behind it is filled
+            in.
         images: at most this many images, evenly spread over the dataset.
         donors: donors per image.
         seed: chooses the donors.
@@ -87,18 +92,16 @@ def entanglement(
     if core is None and dataset.masks is None:
         raise DataError(f"{dataset.name} has no masks; give one core mask for all images, or add a mask column.")
     chosen = np.linspace(0, len(dataset) - 1, min(images, len(dataset))).astype(int)
-    exact = core is not None
-    prepared, masks = _prepared(system, dataset.subset(chosen), core)
+    shown = _shown(view, dataset.subset(chosen), core)
     cep = {level: CEPAccumulator(level) for level in ("map", "pixel", "feature", "output")}
     cap, cgp = CAPAccumulator(absolute=True), CAPAccumulator()
     for turn in range(donors):
-        order = torch.from_numpy(donor_permutation(len(prepared), np.random.default_rng([seed, turn])))
-        for start in range(0, len(prepared), batch_size):
+        order = torch.from_numpy(donor_permutation(len(shown.images), np.random.default_rng([seed, turn])))
+        for start in range(0, len(shown.images), batch_size):
             at = slice(start, start + batch_size)
-            own, others = prepared[at], prepared[order[at]]
-            mask = masks if exact else masks[at]
-            swapped = swap(own, mask, others, None if exact else masks[order[at]])
-            inputs = view.normalise(torch.cat([own, *swapped]))
+            own, mask = shown.images[at], shown.seen if shown.seen.ndim == 2 else shown.seen[at]
+            both = torch.cat([own, *shown.swapped(at, order[at])])
+            inputs = view.normalise(torch.stack([view.prepare(image) for image in both]))
             with torch.no_grad():
                 maps = network.maps(inputs)
                 features = network.pool_maps(maps) if network.reads_maps else network.embed(inputs)
@@ -110,16 +113,39 @@ def entanglement(
                 cgp.update(network.gradcam(inputs[: len(own)]).map, mask)
     return Entanglement(
         **{level: accumulator.compute() for level, accumulator in cep.items()},
-        cap=cap.compute(), cgp=cgp.compute(), exact=exact,
+        cap=cap.compute(), cgp=cgp.compute(), exact=shown.exact,
     )  # fmt: skip
 
 
-def _prepared(system: System, dataset: GroupedDataset, core: Tensor | None) -> tuple[Tensor, Tensor]:
-    view = system.preprocess_
+@dataclass(frozen=True)
+class _Shown:
+    """Images ``[N, 3, H, W]``, where their core is (``[H, W]`` for all, or ``[N, H, W]``), and the same as ``seen`` by
+    the network, after resizing."""
+
+    images: Tensor
+    masks: Tensor
+    seen: Tensor
+    exact: bool
+
+    def swapped(self, at: slice, donors: Tensor) -> tuple[Tensor, Tensor]:
+        """Core swapped, and spurious swapped."""
+        own, others, masks = self.images[at], self.images[donors], self.masks
+        return swap(own, masks, others) if masks.ndim == 2 else swap(own, masks[at], others, masks[donors])
+
+
+def _shown(view: Preprocess, dataset: GroupedDataset, core: Tensor | None) -> _Shown:
     samples = list(dataset)
-    images = torch.stack([view.prepare(s.image) for s in samples])
-    if core is not None:
-        return images, view.prepare_mask(core.float())
+    images = [s.image for s in samples]
+    if core is not None and len({i.shape for i in images}) == 1:
+        mask = mask_on_grid(core, (images[0].shape[-2], images[0].shape[-1])).float()
+        seen = view.prepare_mask(mask)
+        mixed = bool(((seen > 1e-6) & (seen < 1 - 1e-6)).any())  # the weights of a filter sum to 1 but for rounding
+        return _Shown(torch.stack(images), mask, seen, exact=not mixed)
+    prepared = torch.stack([view.prepare(i) for i in images])
+    if core is not None:  # images of several sizes have no pixels to trade until they are of one
+        seen = view.prepare_mask(core.float())
+        return _Shown(prepared, seen, seen, exact=False)
     if any(s.mask is None for s in samples):
         raise DataError(f"{dataset.name}: some images have no mask; every image needs one here.")
-    return images, torch.stack([view.prepare_mask(s.mask) for s in samples if s.mask is not None])
+    seen = torch.stack([view.prepare_mask(s.mask) for s in samples if s.mask is not None])
+    return _Shown(prepared, seen, seen, exact=False)

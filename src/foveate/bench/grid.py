@@ -121,7 +121,8 @@ class Combination:
             "nothing": Nothing(), "crop": GreedyCrops((int(CROP * side),), frame=side), "tokens": TopTokens(KEEP),
             "late": TopTokens(KEEP, way="late"),
         }  # fmt: skip
-        learns = CrossEntropy(seed=how["seed"], progress=False)
+        learns = CrossEntropy()
+        learns.set_params(seed=how["seed"], progress=False)
         pools = {
             "own": OwnPool(), "mean": MeanPool(), "dar": LearnedPool("attention", by=learns),
             "aim": LearnedPool("aim", args={"heads": aim_heads(channels)}, by=learns),

@@ -27,7 +27,7 @@ def verify(
     as_json: bool = typer.Option(False, "--json", help="Print the figures for programs."),
     root: Path | None = _ROOT,
 ) -> None:
-    """Does anything outside the model's mask reach its prediction? Exit code 1 when it does.
+    """Does anything outside the model's mask reach its prediction? Exit code 1 when it does, or when a control fails.
 
     Replaces the pixels that the mask hides, with the mask held fixed, and reports the largest change of the logits.
     The mask itself is made from the whole image: that a background cannot change the mask is not shown.

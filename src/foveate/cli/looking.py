@@ -106,13 +106,14 @@ def _looker(
         return by_system, system.preprocess_.prepare, system.preprocess_.fit == "squash"
 
     from foveate.extract import FrozenModel
+    from foveate.look import attended
 
     vit = FrozenModel.open(model, size)
     # two sevenths of the side is what 64 px are at 224
     chosen = (max(1, round(vit.size * 2 / 7)),) if sizes is None else sizes
 
     def by_attention(pictures: Tensor) -> tuple[Gaze, list[str]]:
-        gaze = vit.attend(pictures.float() / 255, layer, heads)
+        gaze = attended(vit, pictures.float() / 255, layer, heads)
         gaze.boxes = greedy_crops(gaze.map, chosen, vit.size) if chosen else None
         return gaze, [""] * len(pictures)
 

@@ -46,10 +46,6 @@ class Decision(Part):
         """What to choose from on validation images; one value is no choice."""
         return (1.0,)
 
-    def candidate(self, strength: float) -> Decision:
-        """This decision with one strength, as quick to fit as a comparison allows."""
-        return self
-
     def tunes_itself(self) -> bool:
         """Whether it chooses among its strengths without validation images."""
         return False
@@ -63,10 +59,23 @@ class Decision(Part):
         raise NotImplementedError
 
 
-class _Linear(Decision):
+class LinearFit(Decision):
     """Decisions that end as one linear map on raw features, found by a solver in double precision."""
 
     head_: LinearDecision
+    C_: float
+
+    def candidate(self, strength: float) -> LinearFit:
+        """This decision with one strength, as quick to fit as a comparison allows."""
+        raise NotImplementedError
+
+    def with_strength(self, strength: float) -> LinearFit:
+        """This decision with one strength, as it is kept."""
+        return replace(self, C=strength)  # type: ignore[type-var]
+
+    def fit(self, feed: TensorFeed) -> LinearFit:
+        """Fit to the features of ``feed``, with one strength."""
+        raise NotImplementedError
 
     def __call__(self, vectors: Tensor) -> Tensor:
         return torch.from_numpy(self.head_.decision_function(vectors.float().cpu().numpy())).float()
@@ -89,7 +98,7 @@ class _Linear(Decision):
 
 
 @configured
-class Logistic(_Linear):
+class Logistic(LinearFit):
     """Logistic regression (:class:`~foveate.decide.LinearHead`).
 
     Args:
@@ -126,7 +135,7 @@ class Logistic(_Linear):
 
 
 @configured
-class BalancedLogistic(_Linear):
+class BalancedLogistic(LinearFit):
     """The decision of DFR: L1 logistic regressions on group-balanced subsets, averaged.
 
     Args:

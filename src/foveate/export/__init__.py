@@ -1,6 +1,5 @@
 """A fitted system as files other programs run: ONNX or ``torch.export`` graphs, a runner, a model card."""
 
-from foveate.export import attended  # noqa: F401  (registers the systems of two graphs)
 from foveate.export.card import model_card
 from foveate.export.graphs import Graph, GraphPlan, plan_of
 from foveate.export.runner import Runner

@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from foveate.assemble.capabilities import Exports
-from foveate.assemble.graphs import Graph, GraphPlan, MaskedPath
+from foveate.assemble.graphs import NO_GRAPH, Graph, GraphPlan, MaskedPath
 from foveate.assemble.system import System
 from foveate.errors import ModelError
 
-__all__ = ["Graph", "GraphPlan", "MaskedPath", "exports", "plan_of"]
-
-Builder = Callable[[Any], GraphPlan]
-_BUILDERS: list[tuple[Callable[[System], bool], Builder]] = []
-
-
-def exports(test: Callable[[System], bool]) -> Callable[[Builder], Builder]:
-    """Register how systems that pass ``test`` are taken apart; later registrations are asked first."""
-
-    def register(build: Builder) -> Builder:
-        _BUILDERS.insert(0, (test, build))
-        return build
-
-    return register
+__all__ = ["Graph", "GraphPlan", "MaskedPath", "plan_of"]
 
 
 def plan_of(system: System) -> GraphPlan:
@@ -36,12 +20,6 @@ def plan_of(system: System) -> GraphPlan:
     [('model', {'images': (3, 32, 32)}, ('logits',))]
     """
     system._require_fit()
-    for test, build in _BUILDERS:
-        if test(system):
-            return build(system)
     if isinstance(system, Exports):
         return system.graphs()
-    raise ModelError(
-        f"{type(system).__name__} has no fixed graph to export: what it computes depends on the image in a way a graph "
-        "cannot hold. Save it with save(folder) and run it with foveate predict."
-    )
+    raise ModelError(f"{type(system).__name__}: {NO_GRAPH}")

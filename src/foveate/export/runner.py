@@ -9,17 +9,15 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
 from foveate.assemble.system import Images
 from foveate.data.preprocess import Preprocess, as_images
 from foveate.errors import DataError, MissingExtra, ModelError
+from foveate.extract import resized
 from foveate.measure import answered, decided
-from foveate.restrict import early_mask, extract_crops, greedy_crops
-from foveate.systems.frozen_model import resized
-from foveate.systems.glimpse import attended_tokens
+from foveate.restrict import attended_tokens, early_mask, extract_crops, greedy_crops, on_grid
 
 SIDECAR = "foveate-export.json"
 SUFFIX = {"onnx": ".onnx", "torch-export": ".pt2"}
@@ -113,10 +111,7 @@ class Runner:
     def _read_tokens(self, inputs: Tensor) -> NDArray[np.float32]:
         """Glimpse: the tokens the first graph looks at, read by the second."""
         steps, maps = self.steps, self._attend(inputs)
-        grid = tuple(steps["grid"])
-        if tuple(maps.shape[1:]) != grid:
-            maps = F.interpolate(maps[:, None], grid, mode="bilinear", align_corners=False, antialias=True)[:, 0]
-        mask = attended_tokens(maps.clamp(min=0), **{steps["by"]: steps["share"]})
+        mask = attended_tokens(on_grid(maps, tuple(steps["grid"])), **{steps["by"]: steps["share"]})
         return self.graphs["reader"](_seen_by(steps["reader"], inputs), mask.flatten(1))[0]
 
 

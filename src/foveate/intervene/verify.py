@@ -35,7 +35,8 @@ class Verified:
         pruned: the same when hidden patches are not computed at all (the largest of all replacements); None where
             there is no such path.
         gradient: largest absolute derivative of a logit by a pixel outside; None where it cannot be taken.
-        inside: largest change when the pixels *inside* are replaced by noise: the control that must not be 0.
+        inside: largest change when the pixels *inside* are replaced: the positive control, which must not be 0. By
+            noise; where noise changes nothing, by every other replacement.
         flips: images whose class some replacement changes.
         coverage: share of every image that is inside.
     """
@@ -57,20 +58,28 @@ class Verified:
 
     @property
     def holds(self) -> bool:
-        """Whether, with the mask held fixed, nothing outside it had any effect: exactly none."""
-        return self.held and self.largest == 0 and not self.gradient and self._tested
+        """Whether, with the mask held fixed, nothing outside it had any effect (exactly none), and both controls
+        passed: without them a model that sees everything, or nothing, would hold too."""
+        return self.held and self.largest == 0 and not self.gradient and self.failed_control is None
 
     @property
-    def _tested(self) -> bool:
-        return min(self.coverage) < 1
+    def failed_control(self) -> str | None:
+        """The control that failed, or None: ``"hidden pixels"`` when the mask hides nothing, so that nothing was
+        replaced; ``"visible pixels"`` when new pixels inside change no logit either (or break them all)."""
+        if min(self.coverage) == 1:
+            return "hidden pixels"
+        return None if 0 < self.inside < math.inf else "visible pixels"
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
+        """One sentence, or two; the second names the control that failed."""
         images = f"{len(self.coverage)} image{'s' if len(self.coverage) != 1 else ''}"
-        if not self._tested:
-            return f"{self.name}: its mask hides nothing in {images}, so there was nothing to test."
-        if not self.holds:
+        if self.failed_control == "hidden pixels":
+            return (
+                f"{self.name}: its mask hides nothing in {images}, so there was nothing to test. "
+                "The control of hidden pixels failed."
+            )
+        if self.largest or self.gradient:
             slope = "" if not self.gradient else f", and the gradient there is up to {self.gradient:.2g}"
             return (
                 f"{self.name}: {self.region} change the logits by up to {self.largest:.2g}{slope}; "
@@ -78,14 +87,24 @@ class Verified:
             )
         found = f"{self.name}: {self.region} do not reach the logits: {len(self.changes)} replacements in {images}"
         found += " changed no logit at all" + ("" if self.gradient is None else ", and the gradient there is exactly 0")
+        return f"{found}. {self._shortcoming}".rstrip()
+
+    @property
+    def _shortcoming(self) -> str:
+        """Why a change of nothing shows nothing; empty when it shows something."""
+        if self.failed_control is None:
+            return "" if self.held else "But it has no mask to hold fixed, so nothing is guaranteed for other images."
         if max(self.coverage) == 0:
-            return found + ". The mask is empty in every image, so the prediction is the same for all."
-        if self.inside == 0:
-            return found + ". Neither do the pixels inside: this model ignores its images."
-        return found + "."
+            why = "the mask is empty in every image, so the prediction is the same for all"
+        elif self.inside == 0:
+            why = "the pixels inside do not reach them either, so this model ignores its images"
+        else:
+            why = "new pixels inside give logits that are not numbers"
+        return f"But the control of visible pixels failed: {why}."
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "largest": self.largest, "holds": self.holds, "verdict": self.verdict}
+        judged = {name: getattr(self, name) for name in ("largest", "holds", "failed_control", "verdict")}
+        return {**asdict(self), **judged}
 
 
 @dataclass(frozen=True)
@@ -118,7 +137,7 @@ class VerifyReport:
         rows = [[what, *(_figure(s.changes[what]) for s in self.systems)] for what in REPLACEMENTS]
         rows.append(["pruned, any of these", *(_figure(s.pruned) for s in self.systems)])
         rows.append(["gradient outside", *(_figure(s.gradient) for s in self.systems)])
-        rows.append(["noise inside (control)", *(_figure(s.inside) for s in self.systems)])
+        rows.append(["change inside (control)", *(_figure(s.inside) for s in self.systems)])
         rows.append(["share inside", *(f"{100 * float(np.mean(s.coverage)):.0f} %" for s in self.systems)])
         widths = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(heads))]
         lines = [
@@ -237,10 +256,7 @@ def _verify_one(name: str, system: System, images: list[Tensor], masks: list[Ten
                 turned |= (after.argmax(1) != before.argmax(1)).cpu()
                 if case.pruned is not None:
                     pruned.append(_difference(case.pruned(changed), case.pruned(case.inputs)))
-            control = max(
-                control,
-                _difference(case.logits(torch.where(case.inside[:, None], others["noise"], case.inputs)), before),
-            )
+            control = max(control, _positive_control(case, others, before))
         flips += int(turned.sum())
         coverage += case.inside.float().mean((1, 2)).tolist()
         slope = None if case.differentiable is None else _gradient(case, generator)
@@ -249,6 +265,15 @@ def _verify_one(name: str, system: System, images: list[Tensor], masks: list[Ten
         name, region, held, changes, max(pruned) if pruned else None, max(slopes) if slopes else None, control, flips,
         tuple(coverage),
     )  # fmt: skip
+
+
+def _positive_control(case: _Case, others: Mapping[str, Tensor], before: Tensor) -> float:
+    """Largest change of a logit when what is visible is replaced: by noise, by the rest only if noise does nothing."""
+    for other in others.values():
+        change = _difference(case.logits(torch.where(case.inside[:, None], other, case.inputs)), before)
+        if change:
+            return change
+    return 0.0
 
 
 def _difference(after: Tensor, before: Tensor) -> float:

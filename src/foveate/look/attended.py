@@ -11,6 +11,7 @@ from torch import Tensor
 from foveate.extract.frozen_model import FrozenModel, Models
 from foveate.look.adapter import AttentionAdapter
 from foveate.look.attention import cls_attention
+from foveate.look.attention_path import AttentionPath
 from foveate.look.gaze import Gaze
 from foveate.parameters import Part, configured
 
@@ -60,6 +61,10 @@ class ClsAttention(Part):
     @torch.no_grad()
     def __call__(self, images: Tensor) -> Gaze:
         return attended(self.model_, images, self.layer, self.heads)
+
+    def path(self) -> AttentionPath:
+        """The same as a fixed graph, from normalised images to maps."""
+        return AttentionPath(self.model_.backbone.cpu(), self.layer, self.heads, self.frame)
 
     def identity(self) -> dict[str, Any]:
         return self.model_.identity()

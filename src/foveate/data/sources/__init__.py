@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from foveate.data.scan import Problem
-from foveate.data.sources.archives import md5_of, unpack
+from foveate.data.sources.archives import md5_of
 from foveate.data.sources.imagenet import background_pair, to_superclasses
-from foveate.data.sources.layout import Root, Source, base_folder, check_counts
+from foveate.data.sources.layout import Root, Source, check_counts, unpack_archives, unpack_besides
 from foveate.data.sources.urbancars import Gaps, urbancars_gaps
 from foveate.errors import DataError, suggest
 from foveate.registries import DATASETS
@@ -70,26 +70,19 @@ def refuse_ambiguous(name: str) -> None:
 def prepare(name: str, root: Root = None, tell: Callable[[str], None] = lambda line: None) -> Path:
     """Make a dataset ready from the files you have downloaded; returns its folder.
 
-    An official archive that lies in ``root`` is checked (where its publisher gives a checksum) and unpacked. Some
-    datasets are composed or converted. Nothing happens when the dataset is there already.
+    An official archive that lies in ``root`` is checked (where its publisher gives a checksum) and unpacked, and so
+    is what may be had besides (CUB's masks); ``tell`` hears what is not there. Some datasets are composed or
+    converted. Nothing happens when the dataset is there already, and no folder that is there is replaced.
     """
     source = get(name)
     if source.prepare is not None:
         return source.prepare(root, tell)
-    base = base_folder(root)
     if not source.ready(root):
-        for archive, md5 in source.archives.items():
-            if (base / archive).is_file() and archive.endswith((".tar", ".gz", ".tgz", ".zip")):
-                # a single top folder is dropped, so the markers lie right inside the folder's usual first name
-                unpack(base / archive, base / _unpacked(source, archive), md5, tell)
-                break
+        unpack_archives(source, root, tell)
     folder = source.find(root)
+    unpack_besides(source, root, folder, tell)
     tell(f"{name} is at {folder}")
     return folder
-
-
-def _unpacked(source: Source, archive: str) -> str:
-    return "img_align_celeba" if archive == "img_align_celeba.zip" else source.folders[0]
 
 
 def check(name: str, root: Root = None, **options: Any) -> list[Problem]:

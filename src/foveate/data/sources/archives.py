@@ -24,11 +24,18 @@ def md5_of(path: Path) -> str:
     return hasher.hexdigest()
 
 
-def unpack(archive: Path, target: Path, md5: str | None, tell: Callable[[str], None]) -> Path:
+def unpack(
+    archive: Path,
+    target: Path,
+    md5: str | None,
+    tell: Callable[[str], None],
+    is_dataset: Callable[[Path], bool] = lambda folder: True,
+) -> Path:
     """Unpack a ``.tar``, ``.tar.gz``, ``.tgz`` or ``.zip`` into ``target``, whole or not at all.
 
-    A single top folder inside the archive is dropped, so that its content lies in ``target`` itself. Links,
-    devices and paths that lead outside are refused.
+    A single top folder inside the archive is dropped, so that its content lies in ``target`` itself. So is a folder
+    that ``is_dataset``, when ``target`` is not: files that the archive has beside it then lie among its content.
+    Links, devices and paths that lead outside are refused.
     """
     if md5 is not None:
         tell(f"checking {archive.name}")
@@ -47,14 +54,28 @@ def unpack(archive: Path, target: Path, md5: str | None, tell: Callable[[str], N
                     shutil.copyfileobj(stream, out, 1 << 20)
             inside = list(folder.iterdir())
             if len(inside) == 1 and inside[0].is_dir():
-                moved = folder / ".top"
-                inside[0].rename(moved)
-                for entry in list(moved.iterdir()):
-                    entry.rename(folder / entry.name)
-                moved.rmdir()
+                _drop(inside[0])
+            wanted = [] if is_dataset(folder) else [e for e in folder.iterdir() if e.is_dir() and is_dataset(e)]
+            if len(wanted) == 1 and not _clash(wanted[0]):
+                _drop(wanted[0])
     except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
         raise DataError(f"{archive} cannot be unpacked ({error}); download it again.") from error
     return target
+
+
+def _drop(inner: Path) -> None:
+    """Move the content of a folder up beside it, and remove it."""
+    moved = inner.with_name(".top")
+    inner.rename(moved)
+    for entry in list(moved.iterdir()):
+        entry.rename(inner.parent / entry.name)
+    moved.rmdir()
+
+
+def _clash(inner: Path) -> bool:
+    """Whether something in a folder has the name of something that lies beside the folder."""
+    beside = {e.name for e in inner.parent.iterdir()} - {inner.name}
+    return any(e.name in beside for e in inner.iterdir())
 
 
 def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:

@@ -36,7 +36,8 @@ def celeba_dar(
     """CelebA with the counts of the DAR paper's Table 4: 9,000 of two groups, 473 of the other two in train.
 
     The paper's table lost its labels; taken as majority: not blond men and blond women. ``target`` and ``val``
-    (1,000 each, balanced) come from the official train and validation images, ``test`` is the official one.
+    (1,000 each, balanced) both come from the official training images (the official validation images have too few
+    blond men and are not used); ``test`` is the official one.
 
     Args:
         root: as for :func:`celeba`.

@@ -26,7 +26,7 @@ def cub(root: Root = None) -> Benchmark:
     """CUB-200-2011: 200 bird species, official split, with boxes, 15 part locations and, where there, masks.
 
     ``train`` (5,994) and ``test`` (5,794) are the official ones; there is no ``val``. Masks are attached when
-    the folder ``segmentations`` lies inside or beside ``CUB_200_2011``.
+    the folder ``segmentations`` lies inside or beside ``CUB_200_2011``; ``notes["masks"]`` says whether it does.
     """
     folder = CUB.find(root)
     table = read_cub(folder)
@@ -38,7 +38,7 @@ def cub(root: Root = None) -> Benchmark:
         if not rows.any():
             continue
         splits[split] = bird_split(f"cub/{split}", table[rows], classes, names, points, rows.to_numpy())
-    return Benchmark("cub", splits, {"folder": str(folder)})
+    return Benchmark("cub", splits, {"folder": str(folder), "masks": bool(table["mask"].notna().any())})
 
 
 def bird_split(
@@ -88,9 +88,11 @@ def read_cub(folder: Path) -> pd.DataFrame:
 
 def mask_paths(folder: Path, files: pd.Series) -> list[Path | None]:
     """Where the masks of ``species/image.jpg`` lie, all None without the folder ``segmentations``."""
-    for place in (folder / "segmentations", folder.parent / "segmentations"):
-        if place.is_dir():
-            return [place / Path(f).with_suffix(".png") for f in files]
+    # the archive has attributes.txt beside its folder, so unpacking it by hand often gives CUB_200_2011/CUB_200_2011
+    nested = folder.parent.name in (CUB.name, *CUB.folders)
+    for place in (folder, folder.parent, *([folder.parent.parent] if nested else [])):
+        if (place / "segmentations").is_dir():
+            return [place / "segmentations" / Path(f).with_suffix(".png") for f in files]
     return [None] * len(files)
 
 
@@ -129,7 +131,7 @@ def _listing(path: Path, columns: list[str]) -> pd.DataFrame:
 def beside(root: Root, found: Path) -> Path | None:
     """CUB's folder when it lies where another dataset was found, or under the same root."""
     for base in (base_folder(root), found.parent, found):
-        for place in (base / "CUB_200_2011", base / "cub", base):
+        for place in CUB.places(base):
             if (place / "images.txt").is_file() and (place / "bounding_boxes.txt").is_file():
                 return place
     return None
@@ -141,4 +143,5 @@ CUB = Source(
     "https://www.vision.caltech.edu/datasets/cub_200_2011/", CUB_GET, ("CUB_200_2011", "CUB"),
     ("images.txt", "bounding_boxes.txt", "train_test_split.txt"), cub,
     {"train": 5_994, "test": 5_794}, {"CUB_200_2011.tgz": "97eceeb196236b17998738112f37df78"},
+    {"segmentations.tgz": ("masks", "segmentations", "4d47ba1228eae64f2fa547c47bc65255")},
 )  # fmt: skip

@@ -16,6 +16,7 @@ from foveate.data.benchmark import SPLITS, Benchmark
 from foveate.data.dataset import GroupedDataset
 from foveate.data.images import IMAGE_SUFFIXES, FileImages
 from foveate.data.scan import BOX, Problem
+from foveate.data.sources.archives import unpack
 from foveate.errors import DataError
 from foveate.registries import DATASETS
 
@@ -39,6 +40,7 @@ class Source:
         load: the loader.
         expected: published counts, for :func:`check_counts`.
         archives: official archives that :func:`~foveate.data.sources.prepare` unpacks, with their MD5 or None.
+        besides: archives that may be had besides: what they bring, the folder that each becomes, and its MD5 or None.
         prepare: does more than unpacking; called with root and ``tell``.
         made_from: what ``prepare`` makes it from, for datasets that are not downloads themselves.
         others: datasets that it needs besides, under the same root.
@@ -55,6 +57,7 @@ class Source:
     load: Callable[..., Benchmark]
     expected: Expected = field(default_factory=dict)
     archives: Mapping[str, str | None] = field(default_factory=dict)
+    besides: Mapping[str, tuple[str, str, str | None]] = field(default_factory=dict)
     prepare: Callable[[Root, Callable[[str], None]], Path] | None = None
     made_from: str = ""
     others: tuple[Source, ...] = ()
@@ -75,7 +78,7 @@ class Source:
     def find(self, root: Root = None) -> Path:
         """The folder that holds this dataset; a :class:`DataError` that says what to get and where to put it."""
         for place in self.places(root):
-            if self._holds(place):
+            if self.holds(place):
                 return place
         base = base_folder(root)
         there = base / self.folders[0]
@@ -88,9 +91,10 @@ class Source:
 
     def ready(self, root: Root = None) -> bool:
         """Whether :meth:`find` would find it (nothing is opened)."""
-        return any(map(self._holds, self.places(root))) and all(other.ready(root) for other in self.others)
+        return any(map(self.holds, self.places(root))) and all(other.ready(root) for other in self.others)
 
-    def _holds(self, place: Path) -> bool:
+    def holds(self, place: Path) -> bool:
+        """Whether all markers are in a folder."""
         return place.is_dir() and all(
             any((place / one).exists() for one in marker.split("|")) for marker in self.markers
         )
@@ -99,6 +103,34 @@ class Source:
 def base_folder(root: Root) -> Path:
     """The folder given, or the one :mod:`foveate.assets` keeps its files in."""
     return Path(root).expanduser() if root is not None else home()
+
+
+def unpack_archives(source: Source, root: Root, tell: Callable[[str], None]) -> None:
+    """Unpack the first official archive that lies under ``root``; a folder that is there already is never replaced."""
+    base = base_folder(root)
+    for archive, md5 in source.archives.items():
+        if not (base / archive).is_file() or not archive.endswith((".tar", ".gz", ".tgz", ".zip")):
+            continue
+        pictures_only = archive == "img_align_celeba.zip"
+        # where the usual place holds what another archive brought (Spawrious comes in several), both stay
+        names = ("img_align_celeba",) if pictures_only else (source.folders[0], source.name)
+        free = [base / name for name in names if not (base / name).exists()]
+        if free:
+            holds = (lambda folder: True) if pictures_only else source.holds
+            unpack(base / archive, free[0], md5, tell, holds)
+        return
+
+
+def unpack_besides(source: Source, root: Root, folder: Path, tell: Callable[[str], None]) -> None:
+    """Unpack what may be had besides a dataset, and say what is not there."""
+    base = base_folder(root)
+    for archive, (brings, name, md5) in source.besides.items():
+        if any((place / name).is_dir() for place in (folder, folder.parent, base)):
+            continue
+        if (base / archive).is_file():
+            unpack(base / archive, folder.parent / name, md5, tell)
+        else:
+            tell(f"without {brings}: neither {folder.parent / name} nor {base / archive} is there")
 
 
 def image_files(folder: Path, suffixes: frozenset[str] = IMAGE_SUFFIXES) -> list[Path]:

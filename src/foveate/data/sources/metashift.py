@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,22 +38,30 @@ SUBSETS = "full-candidate-subsets.pkl"
 def metashift_catdog_disc(root: Root = None, hold_out: float = 0.15, seed: int = 0) -> Benchmark:
     """MetaShift Cat vs Dog, the DISC split (iFAM's): cat on sofa and bed, dog with bench and bike, test on shelves.
 
-    Not the indoor / outdoor dataset of the same common name. The attribute is the context. DISC holds 15 % of
-    the 541 shelf images out for ``val``, drawn over both classes (34 cats and 47 dogs); which ones it took is not
-    published, here ``seed`` decides. iFAM's code tests on every shelf image: ``hold_out=0``.
+    Not the indoor / outdoor dataset of the same common name. The attribute is the context. DISC holds 15 % of the
+    541 shelf images out for ``val`` (34 cats and 47 dogs), by scikit-learn's ``train_test_split`` with
+    ``test_size=0.85, random_state=0`` over the cats' files and then the dogs'; so does this. DISC takes the files in
+    the order in which the disk lists them, which differs between machines; here they are in the order of their
+    numbers, so the counts are DISC's and the same images are drawn everywhere, though not certainly those of its
+    authors. iFAM's code tests on every shelf image: ``hold_out=0``.
 
     Args:
         root: folder ``MetaDatasetCatDog`` (or ``MetaShift-subpopulation-shift``), or the one that holds it.
         hold_out: share of the shelf images that become ``val``; 0 for none.
-        seed: which ones.
+        seed: which ones; 0 is DISC's.
+
+    Reference: Wu et al. 2023, "Discover and Cure"; github.com/Wuyxin/DISC, disc/dataset/meta_dataset_cat_dog.py.
     """
     folder = DISC.find(root)
     if not 0 <= hold_out < 1:
         raise DataError(f"hold_out is a share from 0 to below 1, found {hold_out}.")
     table = _contexts(folder, _DISC, DISC_CONTEXTS)
     shelf = table.index[table["split"] == "test"].to_numpy()
-    held = np.random.default_rng(seed).permutation(shelf)[: int(hold_out * len(shelf))]
-    table.loc[held, "split"] = "val"
+    if math.ceil((1 - hold_out) * len(shelf)) < len(shelf):
+        from sklearn.model_selection import train_test_split
+
+        held, _ = train_test_split(shelf, test_size=1 - hold_out, random_state=seed)
+        table.loc[held, "split"] = "val"
     notes = {"folder": str(folder), "hold_out": hold_out}
     return benchmark_of("metashift-catdog-disc", table, PETS, DISC_CONTEXTS, notes=notes)
 
@@ -177,11 +186,13 @@ _LICENCE = "CC BY 4.0 (MetaShift; images of Visual Genome)"
 _HOME = "https://github.com/Weixin-Liang/MetaShift"
 DISC = Source(
     "metashift-catdog-disc", 1_664, _LICENCE,
-    "https://github.com/Wuyxin/DISC", "Get the MetaShift subset by the instructions of https://github.com/Wuyxin/DISC.",
-    ("MetaDatasetCatDog", "MetaShift-subpopulation-shift", "metashift"),
+    "https://github.com/Wuyxin/DISC", "Get metashifts.zip by the instructions of https://github.com/Wuyxin/DISC; "
+    "the images lie in metashifts/MetaDatasetCatDog.",
+    ("MetaDatasetCatDog", "metashifts/MetaDatasetCatDog", "MetaShift-subpopulation-shift", "metashift", "metashifts"),
     ("train/cat/cat(sofa)", "train/dog/dog(bench)", "test/cat/cat(shelf)"), metashift_catdog_disc,
-    {"train": {"cat/sofa": 231, "cat/bed": 380, "dog/bench": 145, "dog/bike": 367}, "val": 81, "test": 460},
-    {"MetaDatasetCatDog.zip": None, "MetaDatasetCatDog.tar.gz": None},
+    {"train": {"cat/sofa": 231, "cat/bed": 380, "dog/bench": 145, "dog/bike": 367},
+     "val": {"cat/shelf": 34, "dog/shelf": 47}, "test": {"cat/shelf": 201, "dog/shelf": 259}},
+    {"metashifts.zip": None, "MetaDatasetCatDog.zip": None, "MetaDatasetCatDog.tar.gz": None},
 )  # fmt: skip
 UNMIXED = Source(
     "metashift-catdog-unmixed", None,

@@ -15,14 +15,14 @@ from foveate.data.benchmark import Benchmark
 from foveate.data.dataset import GroupedDataset
 from foveate.data.images import FileImages, ImageSource
 from foveate.data.sources.archives import read_containers
-from foveate.data.sources.layout import Root, Source
+from foveate.data.sources.layout import Root, Source, unpack_archives
 from foveate.errors import DataError, MissingExtra, UnreadableImage
 from foveate.files import atomic_folder, write_text
 
 CLASSES = ("no pneumothorax", "pneumothorax")
 TUBES = ("no tube", "tube")
 SIDE = 1024
-_TUBE_FILES = ("chest_tubes.csv", "cxr_tube_dict.pkl")
+_TUBE_PLACES = tuple(up + name for up in ("", "../", "../../") for name in ("chest_tubes.csv", "cxr_tube_dict.pkl"))
 
 
 def siim_acr(root: Root = None) -> Benchmark:
@@ -36,7 +36,8 @@ def siim_acr(root: Root = None) -> Benchmark:
     from PNG files.
 
     Args:
-        root: folder with ``train-rle.csv``, the images, and the tube annotations.
+        root: folder with ``train-rle.csv``, the images, and the tube annotations (which may also lie beside it:
+            Kaggle's archive has everything else in a folder ``pneumothorax``).
     """
     folder = SIIM.find(root)
     runs = read_runs(folder / "train-rle.csv")
@@ -81,12 +82,13 @@ def read_runs(path: Path) -> dict[str, list[str]]:
 
 def read_tubes(folder: Path) -> dict[str, int]:
     """Whether an image shows a chest tube, for those that were looked at."""
-    if (folder / "chest_tubes.csv").is_file():
-        table = pd.read_csv(folder / "chest_tubes.csv", dtype={"image_id": str})
+    found = next(folder / name for name in _TUBE_PLACES if (folder / name).is_file())
+    if found.suffix == ".csv":
+        table = pd.read_csv(found, dtype={"image_id": str})
         return {i: int(t) for i, t in zip(table["image_id"], table["tube"], strict=True)}
-    raw = read_containers(folder / "cxr_tube_dict.pkl")
+    raw = read_containers(found)
     if not isinstance(raw, dict):
-        raise DataError(f"{folder / 'cxr_tube_dict.pkl'}: expected a dictionary of image names.")
+        raise DataError(f"{found}: expected a dictionary of image names.")
     return {str(i): int(bool(t)) for i, t in raw.items()}
 
 
@@ -168,6 +170,8 @@ def _images(paths: Sequence[Path]) -> ImageSource:
 
 def _prepare(root: Root, tell: Callable[[str], None]) -> Path:
     """Write the X-rays as PNG files, which need no pydicom, and the tube annotations as CSV."""
+    if not any((place / "train-rle.csv").is_file() for place in SIIM.places(root)):
+        unpack_archives(SIIM, root, tell)
     folder = SIIM.find(root)
     tubes: Mapping[str, int] = read_tubes(folder)
     xrays = sorted((folder / "dicom-images-train").rglob("*.dcm"))
@@ -184,9 +188,10 @@ def _prepare(root: Root, tell: Callable[[str], None]) -> Path:
 SIIM = Source(
     "siim-acr", None,
     "Kaggle competition rules: non-commercial research and education", "https://siim.org",
-    "Download the SIIM-ACR pneumothorax data (train-rle.csv, dicom-images-train) from "
+    "Download the SIIM-ACR pneumothorax data (train-rle.csv and dicom-images-train, in a folder pneumothorax) from "
     "https://www.kaggle.com/datasets/jesperdramsch/siim-acr-pneumothorax-segmentation-data and cxr_tube_dict.pkl from "
     "https://github.com/khaledsaab/spatial_specificity.",
-    ("siim_acr", "siim-acr-pneumothorax", "siim"),
-    ("train-rle.csv", "|".join(_TUBE_FILES), "dicom-images-train|images"), siim_acr, prepare=_prepare,
+    ("siim_acr", "siim-acr-pneumothorax", "siim", "siim-acr-pneumothorax-segmentation-data", "pneumothorax"),
+    ("train-rle.csv", "|".join(_TUBE_PLACES), "dicom-images-train|images"), siim_acr,
+    archives={"siim-acr-pneumothorax-segmentation-data.zip": None}, prepare=_prepare,
 )  # fmt: skip

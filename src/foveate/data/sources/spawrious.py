@@ -119,38 +119,45 @@ def _some(name: str, folder: Path, count: int) -> list[Path]:
 
 
 _GET = (
-    "Download {archive} (links at https://github.com/aengusl/spawrious) and unpack it; "
-    "the images lie in spawrious224/ENVIRONMENT/PLACE/BREED."
+    "Download {archive} (links in the README of https://github.com/aengusl/spawrious; its own loader saves the same "
+    "file as {saved}) and unpack it; the images lie in spawrious224/ENVIRONMENT/PLACE/BREED."
 )
-_LICENCE = "MIT as stated by the repository; images made by a generative model"
+_LICENCE = (
+    "Creative Commons, but which is said in three ways: CC BY 4.0 (README), CC0 1.0 (LICENSE; MIT in early versions), "
+    "CC BY-SA 4.0 (setup.py). Credit the authors and share alike to satisfy all; images made by a generative model"
+)
+_ONE = {"archive": "spawrious__o2o_hard.tar.gz", "saved": "spawrious224__o2o_hard.tar.gz"}
+_ALL = {"archive": "spawrious224.tar.gz", "saved": "spawrious224__entire_dataset.tar.gz"}
+_ENTIRE = dict.fromkeys(_ALL.values())
+_O2O_ARCHIVES = {**dict.fromkeys(_ONE.values()), **_ENTIRE}
 _HOME = "https://github.com/aengusl/spawrious"
 O2O_HARD = Source(
     "spawrious-o2o-hard", 50_688, _LICENCE, _HOME,
-    _GET.format(archive="spawrious224__o2o_hard.tar.gz"), ("spawrious224", "spawrious"),
+    _GET.format(**_ONE), ("spawrious224", "spawrious"),
     ("0/jungle/bulldog", "1/jungle/bulldog", "0/beach/bulldog", "0/mountain/bulldog"), spawrious_o2o_hard,
     {
         "train": {**{f"{b}/{p}": 5828 for b, p in O2O_TRAIN.items()}, **{f"{b}/{O2O_OTHER}": 508 for b in BREEDS}},
         "test": {f"{b}/{p}": 6336 for b, p in O2O_TEST.items()},
     },
-    {"spawrious224__o2o_hard.tar.gz": None, "spawrious224__entire_dataset.tar.gz": None},
+    _O2O_ARCHIVES,
 )  # fmt: skip
 M2M_HARD = Source(
     "spawrious-m2m-hard", 50_688, _LICENCE, _HOME,
-    _GET.format(archive="spawrious224__entire_dataset.tar.gz"), ("spawrious224", "spawrious"),
+    _GET.format(**_ALL), ("spawrious224", "spawrious"),
     ("0/dirt/bulldog", "0/snow/bulldog"), spawrious_m2m_hard,
     {
         "train": {f"{b}/{p}": CELL for b, places in M2M_TRAIN.items() for p in places},
         "test": {f"{b}/{p}": CELL for b, places in M2M_TEST.items() for p in places},
     },
-    {"spawrious224__entire_dataset.tar.gz": None},
+    {**_ENTIRE, "spawrious__m2m.tar.gz": None},
 )  # fmt: skip
 DAR = Source(
     "spawrious-dar", 28_592, _LICENCE, _HOME,
-    _GET.format(archive="spawrious224__o2o_hard.tar.gz"), ("spawrious224", "spawrious"),
+    _GET.format(**_ONE), ("spawrious224", "spawrious"),
     ("0/jungle/bulldog", "1/jungle/bulldog", "0/mountain/bulldog"), spawrious_dar,
     {
         "train": {**{f"{b}/{p}": 5830 for b, p in O2O_TRAIN.items()}, **{f"{b}/{p}": 306 for b, p in O2O_TEST.items()}},
         "target": 1000, "val": 1000,
     },
-    {"spawrious224__o2o_hard.tar.gz": None, "spawrious224__entire_dataset.tar.gz": None},
+    _O2O_ARCHIVES,
 )  # fmt: skip

@@ -1,0 +1,404 @@
+"""What a pipeline of five parts does: opens networks, reads features once, chooses, fits, predicts, looks, is saved."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from foveate.assemble.choosing import Choice, choose, has_choice, viewed
+from foveate.assemble.graphs import Graph, GraphPlan, pipeline_graphs
+from foveate.assemble.needs import NO_LABELS, Needs
+from foveate.assemble.network import Network
+from foveate.assemble.parts import Parts
+from foveate.assemble.system import Callbacks, Images, System, aligned, training_set
+from foveate.data.dataset import GroupedDataset
+from foveate.data.loading import Loader, OnBad
+from foveate.data.preprocess import Preprocess
+from foveate.decide.decision import Decision, LinearFit
+from foveate.decide.gradient import CrossEntropy, PooledHead
+from foveate.decide.prompts import TextPrompts
+from foveate.engine import TensorFeed, default_device, seed_everything
+from foveate.errors import DataError, FoveateError, StorageError
+from foveate.extract import FeatureStore
+from foveate.extract.features import Features
+from foveate.extract.frozen_model import Models
+from foveate.look import Gaze
+from foveate.measure import answered
+from foveate.restrict.restriction import Chosen, Nothing
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+log = logging.getLogger("foveate")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How images are read: where features are kept, what happens to bad files, how many at a time, where it runs."""
+
+    store: str | Path | None = None
+    on_bad: OnBad = "raise"
+    workers: int = 0
+    batch_size: int = 32
+    seed: int = 0
+    accelerator: str = "auto"
+    progress: bool = True
+
+    def check(self) -> None:
+        if self.batch_size < 1:
+            raise FoveateError(f"batch_size={self.batch_size} does not fit; at least one image is embedded at a time.")
+        if self.on_bad not in ("raise", "skip"):
+            raise FoveateError(f"on_bad is 'raise' or 'skip'; found '{self.on_bad}'.")
+
+
+class Piped(System):
+    """What a pipeline of five parts does. A subclass says which parts (:meth:`parts`) and how images are read
+    (:meth:`reading`)."""
+
+    through_store: ClassVar[bool] = True
+    """Whether datasets are predicted from features kept in the store."""
+    parts_: Parts
+    views_: Chosen
+    chosen_: dict[str, Any]
+    scores_: list[dict[str, Any]]
+    fitted_on_: str
+
+    def parts(self) -> Parts:
+        """The five choices, not opened and not fitted."""
+        raise NotImplementedError
+
+    def reading(self) -> Reading:
+        """How images are read."""
+        raise NotImplementedError
+
+    # -- fitting --------------------------------------------------------------------------
+
+    def check(self) -> None:
+        self.reading().check()
+        for _, part in self.parts().items():
+            if hasattr(part, "check"):
+                part.check()
+
+    def fit(
+        self,
+        train: GroupedDataset,
+        target: GroupedDataset | None = None,
+        val: GroupedDataset | None = None,
+        *,
+        callbacks: Callbacks = (),
+    ) -> Self:
+        """Open the networks, read features once, choose on ``val`` and fit the decision; nothing else learns.
+
+        A decision fitted on ``target`` reads nothing of ``train`` when there is a target.
+        """
+        self.check()
+        parts = self.parts()
+        data, self.fitted_on_ = _data_for(parts.decide, train, target)
+        parts.decide.expects(data, type(self).__name__)
+        self._open(parts, data)
+        self._remember(train)
+        data, val = aligned(self, data), None if val is None else aligned(self, val)
+        data, val = self._seen(data), None if val is None else self._seen(val)
+        self.selection_, self.scores_, self.views_ = None, [], next(iter(parts.restrict.choices().values()))
+        self._learn_look(train)
+        if isinstance(parts.decide, TextPrompts):
+            parts.decide.name_classes(self.class_names_)
+            self.chosen_ = {"views": "all", "texts": parts.decide.texts_}
+        elif parts.decide.learns_maps:
+            seed_everything(self.reading().seed)
+            self._train(parts.decide, data, val, callbacks)
+            self.selection_, self.chosen_ = parts.decide.history_.selection, {"views": "all"}
+        else:
+            self._decide(parts.decide, data, val, callbacks)
+        return self
+
+    def _open(self, parts: Parts, data: GroupedDataset) -> None:
+        """Have the networks ready; settles how images reach them (``preprocess_``)."""
+        self.parts_ = parts
+        models = Models(self.reading().batch_size)
+        parts.extract.open(models)
+        if self.whole:
+            self.preprocess_ = parts.extract.model_.view
+        else:
+            parts.look.open(models)
+            side = parts.restrict.fit(data, getattr(parts.look, "frame", None), parts.extract.shape)
+            # values in [0, 1]: each network normalises for itself
+            self.preprocess_ = Preprocess((side, side), mean=(0.0,) * 3, std=(1.0,) * 3, flip=False)
+        parts.decide.open(models)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the extractor reads whole images: its own preprocessing then is that of the system."""
+        return isinstance(self.parts_.restrict, Nothing)
+
+    def _seen(self, data: GroupedDataset) -> GroupedDataset:
+        """``data`` with the labels that are learned."""
+        return data
+
+    def _learn_look(self, train: GroupedDataset) -> None:
+        """Teach the look, where it learns."""
+
+    def _decide(
+        self, decide: LinearFit, data: GroupedDataset, val: GroupedDataset | None, callbacks: Callbacks
+    ) -> None:
+        """Choose views and strength on ``val`` where there is a choice, and fit a linear decision."""
+        restrict, pool = self.parts_.restrict, self.parts_.pool
+        options = restrict.choices()
+        chosen = has_choice(type(self).__name__, options, decide, val)
+        if pool.learns:
+            seed_everything(self.reading().seed)
+            self._train(pool.by or CrossEntropy(on=decide.on, select=decide.select), data, val, callbacks)
+        every = tuple(sorted({view for views in options.values() for view in views}))
+        found = self._pooled(self._feed(data, every))
+        choice = Choice(next(iter(options)), decide.strengths()[0])
+        final = decide
+        if chosen:
+            assert val is not None
+            held = self._pooled(self._feed(val, every))
+            choice = choose(options, decide, found, held, self._counts(val))
+            self.selection_, self.scores_ = choice.selection, choice.scores
+            final = decide.with_strength(choice.C)
+        elif len(decide.strengths()) > 1:  # it tunes itself
+            self.selection_ = {"metric": "worst_group", "on": data.name, "uses_groups": True}
+        self.views_ = options[choice.views]
+        self.parts_.decide = final.fit(viewed(found, self.views_))
+        self.chosen_ = {"views": choice.views, "C": final.C_}
+
+    def _train(self, how: CrossEntropy, data: GroupedDataset, val: GroupedDataset | None, callbacks: Callbacks) -> None:
+        """Train a head by gradient, and with it the pool where it has weights."""
+        pool, module = self.parts_.pool, None
+        feed = self._feed(data, self.views_, how.copies)
+        shape = feed.inputs.shape[2:] if how.copies else feed.inputs.shape[1:]
+        width = int(np.prod(shape))
+        if pool.learns:
+            width = pool.build(int(shape[-3])) * (int(shape[0]) if len(shape) == 4 else 1)
+            module = pool.module_
+        how.build(width, data.num_classes)
+        how.fit(
+            feed, None if val is None else self._feed(val, self.views_),
+            model=PooledHead(pool if pool.learns else None, module, how.head_), counts=self._counts(val),
+            callbacks=callbacks, title=type(self).__name__, record=self._record(),
+        )  # fmt: skip
+
+    def _record(self) -> dict[str, Any]:
+        """What must agree for a training checkpoint to be resumed."""
+        leave = {"checkpoint", "checkpoint_every", "progress", "workers", "devices", "strategy", "store"}
+        own = {k: str(v) for k, v in self.settings().items() if k not in leave}
+        return {"system": type(self).__name__, **own, "recipe": self.parts_.recipe()}
+
+    def _counts(self, val: GroupedDataset | None) -> NDArray[np.int64] | None:
+        return self.train_counts_ if val is not None and val.attribute_names == self.attribute_names_ else None
+
+    def _pooled(self, feed: TensorFeed) -> TensorFeed:
+        """Vectors in place of the maps that a learned pool reads."""
+        pool = self.parts_.pool
+        if not pool.learns:
+            return feed
+        pool.module_.requires_grad_(False).eval()
+        rows = torch.from_numpy(np.ascontiguousarray(feed.plain()))
+        vectors = torch.cat([pool(part) for part in rows.float().split(256)])
+        return TensorFeed(vectors.numpy(), feed.dataset)
+
+    def consumed(self) -> Needs:
+        decide = self.parts_.decide
+        if isinstance(decide, TextPrompts):
+            return NO_LABELS
+        return Needs(train=decide.uses) if self.fitted_on_ != "target" else Needs(train="", target=decide.uses)
+
+    # -- features -------------------------------------------------------------------------
+
+    def _features(self, inputs: Tensor, views: Chosen) -> Tensor:
+        """Of a batch as it is read: vectors ``[B, V, D]``, or the maps ``[B, (V,) C, h, w]`` a learned pool wants."""
+        parts, visible = self.parts_, None
+        if self.whole:
+            found = parts.extract.ready(inputs, parts.pool.wanted)[:, None]
+        else:
+            let = parts.restrict(inputs, parts.look(inputs), parts.extract.shape, views)
+            found, visible = parts.extract(let, parts.pool.wanted), let.visible
+        if parts.pool.wanted == "vectors":
+            return found
+        if parts.pool.learns:
+            return found[:, 0] if found.shape[1] == 1 else found
+        masks = [None] * found.shape[1] if visible is None else visible.unbind(1)
+        return torch.stack([parts.pool(maps, m) for maps, m in zip(found.unbind(1), masks, strict=True)], dim=1)
+
+    def _to_device(self) -> None:
+        device = default_device(self.reading().accelerator)
+        for _, part in self.parts_.items():
+            if hasattr(part, "model_"):
+                part.model_.backbone.to(device)
+
+    def read(
+        self, dataset: GroupedDataset, views: Chosen | None = None, *, copies: int = 0, workers: int | None = None,
+        on_bad: OnBad | None = None,
+    ) -> Features:  # fmt: skip
+        """The features of ``dataset`` from the store, ``[N, V, dim]`` (or maps); computed when they are not there."""
+        chosen, how, parts = self.views_ if views is None else views, self.reading(), self.parts_
+        self._to_device()
+        options: dict[str, Any] = {
+            "copies": copies, "seed": how.seed, "workers": how.workers if workers is None else workers,
+            "on_bad": on_bad or how.on_bad, "progress": None if how.progress else lambda done, total: None,
+        }  # fmt: skip
+        if self.whole and (parts.pool.learns or parts.pool.wanted == "vectors"):
+            # features of whole images are the same for everyone: other systems find them under the same key
+            options["layer"] = "pooled" if parts.pool.wanted == "vectors" else "maps"
+        else:
+            options["readout"] = lambda _, images: self._features(images, chosen)
+            options["key"] = json.dumps({"views": list(chosen), **parts.recipe()}, sort_keys=True)
+        scale = max(1, self.preprocess_.size[0] // max(parts.extract.model_.size, 1))
+        # fewer at a time when they are read larger than the network sees them
+        at_once = max(min(4, how.batch_size), how.batch_size // scale**2)
+        return FeatureStore(how.store).read(
+            parts.extract.model_.backbone, dataset, self.preprocess_, batch_size=at_once, **options
+        )
+
+    def _feed(self, dataset: GroupedDataset, views: Chosen, copies: int = 0) -> TensorFeed:
+        """The features of the readable images."""
+        if getattr(self.parts_.look, "reads_masks", False):
+            return TensorFeed(self._with_masks(dataset, views), dataset)
+        found, seed = self.read(dataset, views, copies=copies), self.reading().seed
+        array = np.asarray(found.array)
+        if found.valid.all():
+            return TensorFeed(array, dataset, copies=copies > 0, seed=seed)
+        rows = np.flatnonzero(found.valid)
+        return TensorFeed(array, dataset.subset(rows), copies=copies > 0, seed=seed, rows=rows)
+
+    @torch.no_grad()
+    def _with_masks(self, dataset: GroupedDataset, views: Chosen) -> NDArray[np.float32]:
+        """Features of images that are read together with their true masks; these are not in the store."""
+        view, found = self.preprocess_, []
+        for batch in Loader(dataset, view, cache_bytes=0).in_order(self.reading().batch_size):
+            masks = [dataset.mask(int(i)) for i in batch.indices]
+            if any(m is None for m in masks):
+                raise DataError(f"{type(self).__name__} looks at true masks, and {dataset.name} has none. Add a 'mask' "
+                                "column, or choose another look.")  # fmt: skip
+            made = torch.stack([view.prepare_mask(m) for m in masks if m is not None])
+            found.append(self._features(torch.cat([view.normalise(batch.inputs), made[:, None]], 1), views))
+        return torch.cat(found).cpu().numpy()
+
+    # -- prediction -----------------------------------------------------------------------
+
+    def _vectors(self, features: Tensor) -> Tensor:
+        return self.parts_.pool(features) if self.parts_.pool.learns else features.flatten(1)
+
+    @torch.no_grad()
+    def _logits(self, inputs: Tensor) -> Tensor:
+        self._to_device()
+        self._on_device(self.parts_.extract.model_.device)
+        features = self._features(inputs.to(self.parts_.extract.model_.device), self.views_)
+        return self.parts_.decide(self._vectors(features))
+
+    def _on_device(self, device: torch.device) -> None:
+        for name in ("module_", "head_"):
+            for part in (self.parts_.pool, self.parts_.decide):
+                if isinstance(module := getattr(part, name, None), nn.Module):
+                    module.to(device).eval()
+
+    def predict_logits(
+        self, data: GroupedDataset | Images, *, batch_size: int = 128, workers: int = 0, on_bad: OnBad = "raise"
+    ) -> NDArray[np.float32]:
+        """Logits ``[n, C]``; those of a dataset are made from features kept in the store, where that is cheap."""
+        self._require_fit()
+        if not isinstance(data, GroupedDataset):
+            return super().predict_logits(data, batch_size=batch_size, workers=workers, on_bad=on_bad)
+        if getattr(self.parts_.look, "reads_masks", False):
+            rows = torch.from_numpy(self._with_masks(data, self.views_))
+            return answered(self.parts_.decide(self._vectors(rows)).detach().numpy())
+        if self.through_store and not self.parts_.pool.learns:
+            try:
+                found = self.read(data, workers=workers, on_bad=on_bad)
+            except StorageError as error:
+                log.warning("predicting without the feature store: %s", error)
+            else:
+                logits = np.full((len(data), len(self.class_names_)), np.nan, dtype=np.float32)
+                for start in range(0, len(data), 4096):
+                    rows_here = start + np.flatnonzero(found.valid[start : start + 4096])
+                    with torch.no_grad():
+                        scores = self.parts_.decide(found.batch(rows_here).flatten(1)).numpy()
+                    logits[rows_here] = answered(scores)
+                return logits
+        return super().predict_logits(data, batch_size=batch_size, workers=workers, on_bad=on_bad)
+
+    @property
+    def network_(self) -> Network:
+        """Backbone, pool and head in one, where whole images are read; else there is none (AttributeError)."""
+        parts = self.__dict__.get("parts_")
+        if parts is None or not self.whole or (parts.pool.wanted == "maps" and not parts.pool.learns):
+            raise AttributeError(f"a {type(self).__name__} does not end as one network")
+        pool = parts.pool.module_ if parts.pool.learns else None
+        return Network(parts.extract.model_.backbone, parts.decide.as_layer(), pool)
+
+    def graphs(self) -> GraphPlan:
+        """What can leave Python: one network over whole images, or one that looks and one that reads."""
+        self._require_fit()
+        if not self.whole:
+            return pipeline_graphs(self.parts_, self.views_)
+        shape = {"images": (3, *self.preprocess_.size)}
+        return GraphPlan([Graph("model", self.network_.cpu().eval(), shape, ("logits",))])
+
+    @property
+    def embedder_(self) -> Any:
+        """The network that reads."""
+        return self.parts_.extract.model_
+
+    @property
+    def attention_(self) -> Any:
+        """The network that looks."""
+        return self.parts_.look.model_
+
+    @property
+    def head_(self) -> Any:
+        """What the decision learned."""
+        return self.parts_.decide.head_
+
+    @property
+    def history_(self) -> Any:
+        """What happened in training, where the decision was trained by gradient."""
+        return getattr(self.parts_.decide, "history_", None)
+
+    @torch.no_grad()
+    def look(self, images: Images) -> Gaze:
+        """Where it looked and what was let through; for whole images Grad-CAM of the predicted class."""
+        inputs = self.inputs(images)
+        parts = self.parts_
+        if self.whole:
+            with torch.enable_grad():
+                return self.network_.cpu().eval().gradcam(inputs)
+        return parts.restrict.shown(parts.look(inputs), inputs, parts.extract.shape, self.views_)
+
+    # -- saving ---------------------------------------------------------------------------
+
+    def _config(self) -> dict[str, Any]:
+        return {
+            "parts": self.parts_.config(), "views": list(self.views_), "chosen": self.chosen_, "scores": self.scores_,
+            "fitted_on": self.fitted_on_,
+        }  # fmt: skip
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return self.parts_.tensors()
+
+    def _restore(self, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        if "parts" not in config:
+            from foveate.assemble.before_pipelines import as_parts
+
+            config, tensors = as_parts(self, config, tensors)
+        self.parts_ = Parts.restored(config["parts"], tensors)
+        if self.whole:
+            self.preprocess_ = self.parts_.extract.model_.view
+        self.views_ = tuple(int(v) for v in config["views"])
+        self.chosen_, self.scores_, self.fitted_on_ = config["chosen"], config["scores"], str(config["fitted_on"])
+
+
+def _data_for(decide: Decision, train: GroupedDataset, target: GroupedDataset | None) -> tuple[GroupedDataset, str]:
+    """What a decision is fitted on, and what that is called."""
+    if decide.on == "both":
+        return training_set(train, target), "train"
+    return (target, "target") if decide.on == "target" and target is not None else (train, "train")
