@@ -17,9 +17,8 @@ from typing import Any
 import torch
 
 from benchmarks.pruned_vit import interleaved
-from foveate.extract import MaskedViT, create_backbone
+from foveate.extract import FrozenModel, MaskedViT, create_backbone
 from foveate.restrict import extract_crops, greedy_crops
-from foveate.extract import FrozenModel
 from foveate.systems.glimpse import attended_tokens
 
 TARGET = 4.0
