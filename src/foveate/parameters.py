@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -108,12 +108,13 @@ def unlearned(thing: T) -> T:
 
 def shown(thing: Any) -> str:
     """The settings that are not the usual ones, as they would be typed."""
-    usual = {name: p.default for name, p in inspect.signature(type(thing).__init__).parameters.items()}
-    values = get_params(thing, deep=False)
+    usual: dict[str, Any] = {name: p.default for name, p in inspect.signature(type(thing)).parameters.items()}
+    made = fields(thing) if is_dataclass(thing) else ()
+    usual |= {f.name: f.default_factory() for f in made if f.default_factory is not MISSING}
+    values, words = get_params(thing, deep=False), {}
     if hasattr(values.get(TRAINING), "beside"):
         words = values.pop(TRAINING).beside(thing.usual_training())
-        usual, values = {**dict.fromkeys(words), **usual}, {**values, **words}
-    told = [f"{k}={v!r}" for k, v in values.items() if not _same(v, usual[k])]
+    told = [f"{k}={v!r}" for k, v in [*((k, v) for k, v in values.items() if not _same(v, usual[k])), *words.items()]]
     return f"{type(thing).__name__}({', '.join(told)})"
 
 

@@ -26,6 +26,7 @@ class Voting:
     """Predicts right for the share of images that ``worth`` of the parts still there adds up to."""
 
     class_names_ = ("cat", "duck")
+    attribute_names_ = None
     train_counts_ = None
     selection_: dict[str, Any] | None = None
     dropped_parts_: tuple[int, ...] | None = None
@@ -39,6 +40,9 @@ class Voting:
         changed = copy.copy(self)
         changed.dropped_parts_ = tuple(sorted(parts)) or None
         return changed
+
+    def part_maps(self, images: Any) -> torch.Tensor:
+        raise NotImplementedError
 
     def predict(self, data: GroupedDataset, **_: Any) -> np.ndarray[Any, Any]:
         kept = [w for k, w in enumerate(self.worth) if k not in (self.dropped_parts_ or ())]
