@@ -1,5 +1,6 @@
 """The training engine: one loop on Lightning Fabric for every system."""
 
+from foveate.engine.callbacks import Callback, EpochEnd, StopTraining
 from foveate.engine.feed import Feed, ImageFeed, TensorFeed
 from foveate.engine.loop import History, Objective, cross_entropy, parameter_groups, train
 from foveate.engine.plan import Drawn, Fixed, Plan, Shuffled
@@ -10,7 +11,7 @@ from foveate.engine.selection import METRICS, Selection, check_metric, predict_f
 from foveate.engine.settings import TrainSettings
 
 __all__ = [
-    "METRICS", "Drawn", "Feed", "Fixed", "History", "ImageFeed", "Objective", "Plan", "Progress", "Selection",
-    "Shuffled", "TensorFeed", "TrainSettings", "check_metric", "cross_entropy", "derived_seed", "parameter_groups",
-    "predict_feed", "rate_factor", "seed_everything", "train",
+    "METRICS", "Callback", "Drawn", "EpochEnd", "Feed", "Fixed", "History", "ImageFeed", "Objective", "Plan",
+    "Progress", "Selection", "Shuffled", "StopTraining", "TensorFeed", "TrainSettings", "check_metric",
+    "cross_entropy", "derived_seed", "parameter_groups", "predict_feed", "rate_factor", "seed_everything", "train",
 ]  # fmt: skip

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foveate.data.loading import Batch
+from foveate.engine.callbacks import Callback, EpochEnd, StopTraining
 from foveate.engine.checkpoint import load_checkpoint, save_checkpoint
 from foveate.engine.ema import RunningMean
 from foveate.engine.feed import Feed, Indices
@@ -89,6 +90,7 @@ def train(
     on_epoch: Callable[[int, nn.Module], None] | None = None,
     title: str = "training",
     record: Mapping[str, Any] | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> History:
     """Train ``model`` in place and leave it with the selected weights.
 
@@ -107,6 +109,8 @@ def train(
         on_epoch: called after every epoch with its number and the model.
         title: what the progress bar says.
         record: whatever else must agree (the method and its settings) for a checkpoint to be resumed; plain values.
+        callbacks: called in turn with an :class:`~foveate.engine.EpochEnd` after every epoch, validation included and
+            before the checkpoint is written; :class:`~foveate.engine.StopTraining` ends the training.
 
     Features instead of images, and a linear layer to train on them:
 
@@ -138,7 +142,7 @@ def train(
         objective.to(fabric.device)
     run = _Run(fabric, model, wrapped, optimizer, objective, plan, feed, settings, select, dict(record or {}))
     run.resume()
-    run.go(title, on_epoch)
+    run.go(title, on_epoch, callbacks)
     model.cpu()
     return run.history
 
@@ -164,6 +168,7 @@ class _Run:
         self.best: dict[str, Tensor] | None = None
         self.epoch = 0
         self.improved = 0
+        self.stopped = False
         self.steps = [len(self._batches(e)) for e in range(settings.epochs)]
         self.mean = None if settings.ema is None else RunningMean(model, settings.ema)
         self.rate = settings.lr
@@ -195,6 +200,7 @@ class _Run:
         self.best = state["best"]
         self.epoch = state["epoch"]
         self.improved = state["improved"]
+        self.stopped = state.get("stopped", False)
         self.history = History(**state["history"])
         restore_random_state(state["random"])
         log.info("resumed %s at epoch %d", self.settings.checkpoint, self.epoch)
@@ -214,6 +220,7 @@ class _Run:
                 "best": self.best,
                 "epoch": self.epoch,
                 "improved": self.improved,
+                "stopped": self.stopped,
                 "history": {**history.to_dict(), "losses": history.losses, "seconds": history.seconds},
                 "random": random_state(),
             },
@@ -277,13 +284,15 @@ class _Run:
             bar.advance(len(batch) * self.fabric.world_size, value)
         return total / max(seen, 1)
 
-    def go(self, title: str, on_epoch: Callable[[int, nn.Module], None] | None) -> None:
+    def go(
+        self, title: str, on_epoch: Callable[[int, nn.Module], None] | None, callbacks: Sequence[Callback] = ()
+    ) -> None:
         settings, select = self.settings, self.select
         items = sum(len(b) for b in self._batches(self.epoch)) if settings.epochs > self.epoch else 0
         shown = settings.progress and self.fabric.is_global_zero
         with Progress(title, items * (settings.epochs - self.epoch), shown) as bar:
-            while self.epoch < settings.epochs and not self._patience_over():
-                start = time.perf_counter()
+            while self.epoch < settings.epochs and not self.stopped and not self._patience_over():
+                start, score = time.perf_counter(), None
                 row: dict[str, float] = {"epoch": self.epoch + 1, "loss": self._train_epoch(bar)}
                 if select is not None:
                     with self._kept_weights():
@@ -306,13 +315,30 @@ class _Run:
                 self.epoch += 1
                 if on_epoch is not None:
                     on_epoch(self.epoch, self.model)
-                if self.epoch % settings.checkpoint_every == 0 or self.epoch == settings.epochs:
+                self._tell(callbacks, row, score)
+                if self.epoch % settings.checkpoint_every == 0 or self.epoch == settings.epochs or self.stopped:
                     self._save()
         if self.best is not None:
             self.model.load_state_dict(self.best)
         elif self.mean is not None:
             self.model.load_state_dict(self.mean.state)
         self.model.eval()
+
+    def _tell(self, callbacks: Sequence[Callback], row: dict[str, float], score: float | None) -> None:
+        """Call every callback with the epoch that is over; note when one of them wants no further one."""
+        if not callbacks:
+            return
+        if score is not None and self.select is not None and self.select.metric == "loss":
+            score = -score
+        metrics = {name: value for name, value in row.items() if name != "epoch"}
+        for callback in callbacks:
+            try:
+                callback(EpochEnd(self.epoch, self.settings.epochs, dict(metrics), score))
+            except StopTraining:
+                self.stopped = True
+        if self.fabric.world_size > 1:  # a callback may stop one process alone, and the others would wait for it
+            asked = torch.tensor(float(self.stopped), device=self.fabric.device)
+            self.stopped = bool(self.fabric.all_reduce(asked, reduce_op="sum") > 0)
 
     def _kept_weights(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext() if self.mean is None else self.mean.applied(self.model)
