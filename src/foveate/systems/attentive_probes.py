@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import nn
 
 from foveate.data.dataset import GroupedDataset
-from foveate.engine import seed_everything
+from foveate.engine import Callback, seed_everything
 from foveate.engine import train as run_training
 from foveate.extract import Backbone, freeze
 from foveate.look import Gaze
@@ -50,7 +51,12 @@ class AttentiveProbe(PostHoc):
         raise NotImplementedError
 
     def fit(
-        self, train: GroupedDataset, target: GroupedDataset | None = None, val: GroupedDataset | None = None
+        self,
+        train: GroupedDataset,
+        target: GroupedDataset | None = None,
+        val: GroupedDataset | None = None,
+        *,
+        callbacks: Sequence[Callback] = (),
     ) -> Self:
         """Train on ``train`` (joined with ``target`` when given); ``val`` chooses the epoch."""
         train = training_set(train, target)
@@ -70,6 +76,7 @@ class AttentiveProbe(PostHoc):
             select=None if held is None else self._selection(self.select, held),
             title=type(self).__name__,
             record=self._run_record(backbone),
+            callbacks=callbacks,
         )
         self.selection_ = self.history_.selection
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from foveate.data.dataset import GroupedDataset
 from foveate.data.loading import Batch
 from foveate.decide import l1_penalty
-from foveate.engine import seed_everything
+from foveate.engine import Callback, seed_everything
 from foveate.engine import train as run_training
 from foveate.errors import DataError, FoveateError
 from foveate.look import Gaze
@@ -101,7 +102,12 @@ class DAR(PostHoc):
         self.learn = learn
 
     def fit(
-        self, train: GroupedDataset, target: GroupedDataset | None = None, val: GroupedDataset | None = None
+        self,
+        train: GroupedDataset,
+        target: GroupedDataset | None = None,
+        val: GroupedDataset | None = None,
+        *,
+        callbacks: Sequence[Callback] = (),
     ) -> Self:
         """Adapt on ``target`` (or on the first argument when it is the only one)."""
         data = train if target is None else target
@@ -123,6 +129,7 @@ class DAR(PostHoc):
             select=select,
             title="DAR",
             record=self._run_record(backbone),
+            callbacks=callbacks,
         )
         self.selection_ = self.history_.selection
         return self

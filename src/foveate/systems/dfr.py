@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
@@ -12,7 +13,7 @@ from foveate.data.dataset import GroupedDataset
 from foveate.data.loading import Batch, Loader
 from foveate.decide import DFRHead, l1_penalty, sampling_weights
 from foveate.decide.dfr import C_GRID, warn_of_absent_groups
-from foveate.engine import Drawn, Feed, History, ImageFeed, seed_everything
+from foveate.engine import Callback, Drawn, Feed, History, ImageFeed, seed_everything
 from foveate.engine import train as run_training
 from foveate.errors import FoveateError
 from foveate.extract import Backbone
@@ -80,7 +81,12 @@ class DFR(PostHoc):
         self.l1 = l1
 
     def fit(
-        self, train: GroupedDataset, target: GroupedDataset | None = None, val: GroupedDataset | None = None
+        self,
+        train: GroupedDataset,
+        target: GroupedDataset | None = None,
+        val: GroupedDataset | None = None,
+        *,
+        callbacks: Sequence[Callback] = (),
     ) -> Self:
         """Refit on ``target`` (or on the first argument when it is the only one)."""
         data = train if target is None else target
@@ -94,7 +100,7 @@ class DFR(PostHoc):
             return self
         head = "two-layer" if self.variant == "two-layer" else "linear"
         self.network_ = Network.build(backbone, data.num_classes, head=head)
-        self.history_ = self._gradient(self.network_, data, val)
+        self.history_ = self._gradient(self.network_, data, val, callbacks)
         self.selection_ = self.history_.selection
         return self
 
@@ -121,7 +127,9 @@ class DFR(PostHoc):
         network.head = self.head_.to_linear()
         return network
 
-    def _gradient(self, network: Network, data: GroupedDataset, val: GroupedDataset | None) -> History:
+    def _gradient(
+        self, network: Network, data: GroupedDataset, val: GroupedDataset | None, callbacks: Sequence[Callback]
+    ) -> History:
         model: nn.Module = network.head
         feed: Feed
         held: Feed | None
@@ -150,6 +158,7 @@ class DFR(PostHoc):
             select=select,
             title="DFR",
             record=self._run_record(network.backbone),
+            callbacks=callbacks,
         )
         network.backbone.requires_grad_(False)
         return history

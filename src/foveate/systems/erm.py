@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -12,6 +12,7 @@ from foveate.data.dataset import GroupedDataset
 from foveate.data.loading import Loader, OnBad
 from foveate.data.preprocess import Preprocess, channel_statistics, image_size
 from foveate.engine import (
+    Callback,
     History,
     ImageFeed,
     Objective,
@@ -119,7 +120,12 @@ class ERM(NetworkSystem):
     # -- fitting --------------------------------------------------------------------------
 
     def fit(
-        self, train: GroupedDataset, target: GroupedDataset | None = None, val: GroupedDataset | None = None
+        self,
+        train: GroupedDataset,
+        target: GroupedDataset | None = None,
+        val: GroupedDataset | None = None,
+        *,
+        callbacks: Sequence[Callback] = (),
     ) -> Self:
         """Train on ``train`` (joined with ``target`` when given); ``val`` chooses the epoch."""
         train = training_set(train, target)
@@ -127,7 +133,7 @@ class ERM(NetworkSystem):
         seed_everything(self.training.seed)
         self.network_ = self._new_network(train)
         self._remember(train)
-        self.history_ = self._train(self.network_, train, val)
+        self.history_ = self._train(self.network_, train, val, callbacks)
         self.selection_ = self.history_.selection
         return self
 
@@ -193,7 +199,9 @@ class ERM(NetworkSystem):
         decay = self.training.weight_decay
         return parameter_groups(network.backbone, decay, self.backbone_scale) + parameter_groups(new, decay)
 
-    def _train(self, network: Network, train: GroupedDataset, val: GroupedDataset | None) -> History:
+    def _train(
+        self, network: Network, train: GroupedDataset, val: GroupedDataset | None, callbacks: Sequence[Callback] = ()
+    ) -> History:
         select = None
         objective = self._objective(train)
         if val is not None:
@@ -211,6 +219,7 @@ class ERM(NetworkSystem):
             on_epoch=self._after_epoch(network, objective, train, val),
             title=type(self).__name__,
             record={"system": type(self).__name__, **self.identity()},
+            callbacks=callbacks,
         )
 
 

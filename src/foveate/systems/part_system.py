@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from foveate.data.dataset import GroupedDataset
 from foveate.data.loading import Batch, Loader
-from foveate.engine import History, Objective
+from foveate.engine import Callback, History, Objective
 from foveate.errors import FoveateError, ModelError, suggest
 from foveate.extract import Backbone, list_backbones
 from foveate.look import Gaze, PartLossWeights
@@ -120,11 +120,16 @@ class PartSystem(ERM):
     # -- fitting --------------------------------------------------------------------------
 
     def fit(
-        self, train: GroupedDataset, target: GroupedDataset | None = None, val: GroupedDataset | None = None
+        self,
+        train: GroupedDataset,
+        target: GroupedDataset | None = None,
+        val: GroupedDataset | None = None,
+        *,
+        callbacks: Sequence[Callback] = (),
     ) -> Self:
         """Train on ``train`` (joined with ``target`` when given); ``val`` chooses the epoch."""
         self.dropped_parts_ = self.token_thresholds_ = None
-        super().fit(train, target, val)
+        super().fit(train, target, val, callbacks=callbacks)
         network = self.network_.cpu().eval()
         network.discovery.centre_on(network.selector.maps(x) for x in self._in_order(train))
         return self
