@@ -68,6 +68,11 @@ class Range(_Strict):
             raise ValueError(f"a range needs low < high (and low > 0 on a log scale), found {self.low} and {self.high}")
         return self
 
+    def holds(self, value: Any) -> bool:
+        """Whether ``value`` lies in the range (its last digits apart)."""
+        spare = 1e-9 * max(abs(self.low), abs(self.high))
+        return isinstance(value, (int, float)) and self.low - spare <= value <= self.high + spare
+
 
 class Method(_Strict):
     """One line of the table: a system, its fixed settings, and what to search.
@@ -132,7 +137,11 @@ class Method(_Strict):
         """
         if self.search == "grid":
             return point in self.points()
-        return {*point} == {*self.grid, *self.space} and all(point[k] in values for k, values in self.grid.items())
+        return (
+            {*point} == {*self.grid, *self.space}
+            and all(point[name] in values for name, values in self.grid.items())
+            and all(limits.holds(point[name]) for name, limits in self.space.items())
+        )
 
 
 class Spec(_Strict):

@@ -8,7 +8,7 @@ import inspect
 import json
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from foveate.bench.spec import GIVEN, Spec, takes_training
 from foveate.data.benchmark import Benchmark
 from foveate.data.registry import LOADERS
 from foveate.data.registry import load as load_data
-from foveate.engine import Selection, TrainSettings
+from foveate.engine import Callback, TrainSettings
 from foveate.errors import FoveateError
 from foveate.measure import METRICS, SmallGroupWarning, half_mask
 from foveate.systems.part_system import PartSystem
@@ -46,6 +46,11 @@ def cells(spec: Spec) -> list[Cell]:
     turns = range(max(len(spec.seeds_of(d)) for d in spec.sets()))
     seeds = [(d, spec.seeds_of(d)[turn]) for turn in turns for d in spec.sets() if turn < len(spec.seeds_of(d))]
     return [Cell(d, m, s) for d, s in seeds for m in labels if spec.methods[m].runs_on(d)]
+
+
+def trial_folder(spec: str, cell: Cell, key: str) -> Path:
+    """Where a trial's model is kept in the folder of the runs; its log is the same with ``.log``."""
+    return Path(spec) / cell.dataset / cell.method.replace(" ", "-") / str(cell.seed) / key
 
 
 @dataclass
@@ -84,7 +89,7 @@ class Bench:
 
     def folder(self, cell: Cell, key: str) -> Path:
         """Where the fitted model of a trial is kept."""
-        return self.runs / self.spec.name / cell.dataset / cell.method.replace(" ", "-") / str(cell.seed) / key
+        return self.runs / trial_folder(self.spec.name, cell, key)
 
     def build(self, cell: Cell, point: dict[str, Any]) -> System:
         """The system of a cell with the settings of one point, not fitted."""
@@ -115,22 +120,30 @@ class Bench:
             training["epochs"] = round(TrainSettings.of(**training).epochs * len(data.train) / kept)
         return method.kind(**{**given, **training, **chosen})
 
-    def fit(self, system: System, cell: Cell, base: System | None) -> None:
-        """Fit on what the protocol gives the method: base on train, post-hoc systems on target, others on both."""
+    def fit(self, system: System, cell: Cell, base: System | None, callbacks: Sequence[Callback] = ()) -> None:
+        """Fit on what the protocol gives the method: base on train, post-hoc systems on target, others on both.
+
+        ``callbacks`` hear of every epoch, where the system has epochs.
+        """
         data, method = self.data(cell.dataset, cell.seed), self.spec.methods[cell.method]
         val = None if method.last else data.get("val")
+        heard: dict[str, Any] = {}
+        if callbacks and "callbacks" in inspect.signature(system.fit).parameters:
+            heard["callbacks"] = callbacks
         if method.post_hoc:
             system.base = base  # type: ignore[attr-defined]
-            system.fit(data.target, val=val)
+            system.fit(data.target, val=val, **heard)
             return
         wanted = method.target if method.target is not None else cell.method != "base"
-        system.fit(data.train, data.get("target") if wanted else None, val)
+        system.fit(data.train, data.get("target") if wanted else None, val, **heard)
 
-    def run(self, cell: Cell, point: dict[str, Any], key: str, base: System | None) -> Outcome:
+    def run(
+        self, cell: Cell, point: dict[str, Any], key: str, base: System | None, callbacks: Sequence[Callback] = ()
+    ) -> Outcome:
         """Fit, save and measure one trial."""
         began = time.perf_counter()
         system = self.build(cell, point)
-        self.fit(system, cell, base)
+        self.fit(system, cell, base, callbacks)
         folder = self.folder(cell, key)
         system.save(folder)
         with warnings.catch_warnings():
@@ -204,23 +217,3 @@ def hash_file(path: Path) -> str:
         for block in iter(lambda: file.read(1 << 20), b""):
             hasher.update(block)
     return hasher.hexdigest()
-
-
-@contextlib.contextmanager
-def watching(report: Callable[[float], None]) -> Iterator[None]:
-    """Call ``report(score)`` (larger is better) whenever a training run validates; an exception it raises ends the run.
-
-    Systems do not hand a callback down to the loop, and all of them validate through :class:`Selection`.
-    """
-    plain = Selection.score
-
-    def score(self: Selection, *args: Any, **kwargs: Any) -> dict[str, float]:
-        found = plain(self, *args, **kwargs)
-        report(-found["loss"] if self.metric == "loss" else found[self.metric])
-        return found
-
-    Selection.score = score  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        Selection.score = plain  # type: ignore[method-assign]

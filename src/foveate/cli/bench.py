@@ -75,6 +75,10 @@ def run_command(
         typer.echo(table(records, order=list(job.spec().methods)))
     if failed:
         typer.echo(f"{len(failed)} trials failed; foveate bench status {spec} says which.", err=True)
+    missing = job.sweep().standing().missing()
+    for line in missing:
+        typer.echo(f"not there: {line}", err=True)
+    if failed or missing:
         raise typer.Exit(1)
 
 
