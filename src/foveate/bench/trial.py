@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import foveate.systems as systems
-from foveate.bench.spec import GIVEN, Spec, takes_training
+from foveate.bench.spec import Spec
+from foveate.bench.spec_checks import GIVEN, takes_training
 from foveate.data.benchmark import Benchmark
 from foveate.data.registry import LOADERS
 from foveate.data.registry import load as load_data

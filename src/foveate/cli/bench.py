@@ -52,13 +52,13 @@ def run_command(
     imports: list[str] | None = _IMPORT,
 ) -> None:
     """Run a spec, or go on with it: finished trials are not run again."""
-    from foveate.bench.logging_to import KINDS
+    from foveate.bench.logging_to import LOGGERS
     from foveate.bench.records import write_csv
     from foveate.bench.run import run
     from foveate.bench.table import table
 
-    if unknown := [kind for kind in log_to or () if kind not in KINDS]:
-        raise FoveateError(f"cannot log to '{unknown[0]}'; known: {', '.join(KINDS)}.")
+    if unknown := [kind for kind in log_to or () if kind not in LOGGERS]:
+        raise FoveateError(f"cannot log to '{unknown[0]}'; known: {', '.join(LOGGERS)}.")
     command = shlex.join(["foveate", *sys.argv[1:]])
     job = _job(
         spec, runs, storage, imports, command=command, threads=threads, log_to=tuple(log_to or ()),
