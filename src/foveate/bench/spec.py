@@ -61,6 +61,8 @@ class SearchRange(_Strict):
     def _ordered(self) -> SearchRange:
         if not self.low < self.high or (self.log and self.low <= 0):
             raise ValueError(f"a range needs low < high (and low > 0 on a log scale), found {self.low} and {self.high}")
+        if self.log and self.step is not None:
+            raise ValueError("a range on a log scale has no step; leave one of the two out")
         return self
 
     def holds(self, value: Any) -> bool:

@@ -251,9 +251,10 @@ class Standing:
         Of a drawn search all that lie in its space; otherwise those of its slots: not what was once chosen at the
         first seed, and not what was taken out of the grid.
         """
-        if self.agenda.mark(cell):
-            return [row for row in self.rows[cell] if row.over and self.agenda.asks(row)]
-        return [s.row for s in self.slots[cell] if s.row is not None and s.row.over and not s.outdated]
+        if not self.agenda.mark(cell):
+            return [s.row for s in self.slots[cell] if s.row is not None and s.row.over and not s.outdated]
+        outdated = {slot.key for slot in self.slots[cell] if slot.outdated}
+        return [r for r in self.rows[cell] if r.over and r.key not in outdated and self.agenda.asks(r)]
 
     def waiting(self) -> Iterator[Slot]:
         """The slots a worker may take, in the order of the spec."""
