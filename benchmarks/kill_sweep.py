@@ -28,6 +28,8 @@ import torch
 from torch import Tensor
 
 import foveate as fv
+from foveate.assemble.needs import Needs
+from foveate.assemble.system import Callbacks, System
 from foveate.bench.run import Job
 from foveate.bench.run import run as run_sweep
 from foveate.bench.standing import Standing
@@ -36,7 +38,7 @@ from foveate.bench.table import table
 from foveate.bench.trial import Cell
 from foveate.data import GroupedDataset
 from foveate.data.preprocess import Preprocess
-from foveate.systems import Needs, System
+from foveate.registries import SYSTEMS
 
 SPEC = """
 name: kills
@@ -68,7 +70,12 @@ class QuickTrial(System):
         self.skill, self.pause, self.fails, self.seed = skill, pause, fails, seed
 
     def fit(
-        self, train: GroupedDataset, target: GroupedDataset | None = None, val: GroupedDataset | None = None
+        self,
+        train: GroupedDataset,
+        target: GroupedDataset | None = None,
+        val: GroupedDataset | None = None,
+        *,
+        callbacks: Callbacks = (),
     ) -> QuickTrial:
         time.sleep(self.pause)
         if self.fails:
@@ -94,6 +101,8 @@ class QuickTrial(System):
 
 def job(folder: Path, points: int, pause: float) -> Job:
     """The sweep of this check in ``folder``."""
+    if "QuickTrial" not in SYSTEMS:
+        SYSTEMS.add("QuickTrial", QuickTrial)
     text = SPEC.format(pause=pause, skills=[round(0.1 + 0.8 * n / points, 4) for n in range(points)])
     return Job(text, "kills.yaml", str(folder), str(folder / "records.db"), command="test", commit="test")
 
