@@ -165,6 +165,12 @@ methods:
     assert all(8 <= r.point["batch_size"] <= 32 and r.state == "done" for r in drawn)
 
 
+def test_a_system_without_epochs_is_not_pruned(kills: Any, tmp_path: Path) -> None:
+    text = SPEC.replace("grid: {system: QuickTrial,", "grid: {system: QuickTrial, prune: halving,")
+    records = run(job(tmp_path, text), workers=0, say=quiet)
+    assert [r.state for r in records if r.method == "grid"] == ["done"] * 4
+
+
 def test_records_in_and_out(tmp_path: Path) -> None:
     store = Records(tmp_path / "a.db")
     rows = [

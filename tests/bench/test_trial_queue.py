@@ -238,7 +238,7 @@ def test_what_happens_while_the_table_is_read_is_not_missed(
     assert len(sweep.current()) == 8
 
 
-@pytest.mark.parametrize("turn", range(3))
+@pytest.mark.parametrize("turn", range(2))
 def test_delays_at_every_read_change_nothing(kills: Any, tmp_path: Path, turn: int) -> None:
     with kills.delayed(0.05):
         records = run(job(tmp_path), workers=2, say=quiet)

@@ -162,7 +162,8 @@ class _Team:
         if not self.size:
             if self._inline is None:
                 self._inline = sweep, Bench(sweep.spec, self.job.runs)
-            work_once(self.job, *self._inline, worker_name())
+            if not work_once(self.job, *self._inline, worker_name()):
+                time.sleep(POLL)  # another machine has what is left
             return
         for process in [p for p in self.processes if not p.is_alive()]:
             if process.exitcode is not None and process.exitcode < 0:  # killed: by the system, for want of memory?
