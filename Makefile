@@ -2,21 +2,35 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-# CPU machines keep the pins; on a GPU machine: `make demo PINS=`
+# Tested versions of PyTorch; without them the newest: `make demo PINS=`
 PINS   ?= -c constraints.txt
-PIP    := $(BIN)/python -m pip install --disable-pip-version-check --quiet
+# Where else to look for packages. `INDEX=cpu` gets the CPU build of PyTorch (200 MB) on Linux, where the packages on
+# PyPI are the CUDA build (several GB); or give the address of an index of your own.
+INDEX  ?=
+CPU    := https://download.pytorch.org/whl/cpu
+EXTRA  := $(if $(INDEX),--extra-index-url $(if $(filter cpu,$(INDEX)),$(CPU),$(INDEX)))
+PIP    := $(BIN)/python -m pip install --disable-pip-version-check --quiet $(EXTRA)
+# A test has 300 seconds (pyproject.toml). What is stuck where Python's own alarm cannot reach is ended by this one: its
+# worker goes, and with it the run. One process a core, one thread each: small networks do not gain from more.
+LIMITS := -o faulthandler_timeout=420 -o faulthandler_exit_on_timeout=true
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: demo test check bench slow clean
+.PHONY: setup demo test gate check bench slow clean
+
+setup: $(VENV)/.dev
 
 demo: $(VENV)/.core
 	$(BIN)/foveate demo
 
-# one process a core, one thread each: small networks do not gain from more
 test: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
+	$(PYTEST) -n auto --dist loadfile $(LIMITS)
+
+# the second stage of CI: Ray with two worker processes (which must run here), the other exports, painting in the app
+gate: $(VENV)/.dev
+	FOVEATE_GATE=1 $(PYTEST) tests -m gate -n 2 --dist loadfile $(LIMITS)
 
 slow: $(VENV)/.dev
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m "slow or gate"
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -18,8 +18,7 @@ import torch
 
 from benchmarks.pruned_vit import interleaved
 from foveate.extract import FrozenModel, MaskedViT, create_backbone
-from foveate.restrict import extract_crops, greedy_crops
-from foveate.systems.glimpse import attended_tokens
+from foveate.restrict import attended_tokens, extract_crops, greedy_crops
 
 TARGET = 4.0
 

@@ -1,4 +1,4 @@
-"""What tests of several folders share: a small world with a biased model, and a browser for pages."""
+"""What tests share: time limits, an honest end when a worker dies, a small world with a biased model, a browser."""
 
 from __future__ import annotations
 
@@ -32,6 +32,38 @@ def erm(data: Benchmark) -> fv.ERM:
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("store")
+
+
+SLOW_SECONDS = 3600
+_lost: list[str] = []
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SLOW_SECONDS))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("bf16"):
+        from foveate.engine import bf16_problem
+
+        if problem := bf16_problem():
+            pytest.skip(problem)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """A worker of pytest-xdist is gone; with ``error``, before its time."""
+    if error:
+        _lost.append(node.gateway.id)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    # a worker that dies while it collects leaves "no tests ran" and exit code 0 behind
+    if _lost and session.exitstatus == 0:
+        session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from foveate.systems.parts_network import Intervention
 from PIL import Image
 from torch import Tensor, nn
 from typer.testing import CliRunner
@@ -20,6 +19,7 @@ import foveate as fv
 from foveate.app.render import figures, verdict
 from foveate.app.state import Session
 from foveate.app.views import Change
+from foveate.assemble.parts_network import Intervention
 from foveate.bench.records import Record
 from foveate.bench.status import Status
 from foveate.bench.table import table
@@ -151,6 +151,9 @@ def test_commands_say_so_in_words(broken: Path, erm: Path, monkeypatch: pytest.M
     told = " ".join(shown.output.split())
     assert "6 images could not be read and are not counted" in told
     assert "no answer for 60 of 114 images (dog 60 of 60)" in told
+    one = CliRunner().invoke(app, ["eval", str(erm), "--data", source, "--metric", "worst_class", *skip])
+    assert one.stdout.endswith(" worst_class 0.0\n")
+    assert "no answer for 60 of 114 images" in one.stderr
     wanted = json.loads(CliRunner().invoke(app, ["eval", str(erm), "--data", source, "--json", *skip]).output)
     assert next(iter(wanted.values()))["unanswered"] == 60
     out = tmp_path / "said.csv"
@@ -184,6 +187,7 @@ def test_the_page_says_so(broken: Path, erm: Path, monkeypatch: pytest.MonkeyPat
     assert (shown.prediction, shown.correct, set(shown.chances.values())) == ("no answer", False, {0.0})
     assert "no answer" in verdict("erm", shown, name=False)
     assert len(session.rows("erm", "val", which="errors")) == 20
+    assert len(session.rows("erm", "test", which="errors")) == 60  # the unreadable ones are nobody's error
 
 
 class ByFirst(nn.Module):

@@ -31,7 +31,7 @@ def configured(cls: type[T]) -> type[T]:
     ``usual_training()``. A whole ``training=TrainSettings(...)`` is taken as it is.
 
     >>> @configured
-    ... class Crop(Configured):
+    ... class Crop(Part):
     ...     size: int = 64
     >>> Crop(size=32), Crop().get_params()
     (Crop(size=32), {'size': 64})
@@ -118,21 +118,17 @@ def shown(thing: Any) -> str:
     return f"{type(thing).__name__}({', '.join(told)})"
 
 
-class Configured:
-    """What has settings: a part of a pipeline."""
-
-    get_params = get_params
-    set_params = set_params
-    __sklearn_clone__ = unlearned
-    __repr__ = shown
-
-
-class Part(Configured):
+class Part:
     """One of the five decisions: settings, and what it holds once it was opened or fitted (names that end in ``_``).
 
     A part describes itself (:meth:`recipe`: the key of the feature store), gives its tensors and is restored from
     both, and knows nothing of the parts beside it.
     """
+
+    get_params = get_params
+    set_params = set_params
+    __sklearn_clone__ = unlearned
+    __repr__ = shown
 
     def open(self, models: Any) -> None:
         """Have the networks it names ready; ``models`` (:class:`~foveate.extract.Models`) opens each once."""

@@ -219,7 +219,7 @@ def test_text_can_be_read_and_nothing_is_wider_than_a_phone(browser: Any, served
     assert [entry for entry in found if entry[0] < 4.5] == []
 
 
-@pytest.mark.slow  # a canvas in software rendering takes minutes on two cores
+@pytest.mark.gate  # a canvas in software rendering takes minutes on two cores
 def test_painting_asks_the_model(tab: Any) -> None:
     tab.get_by_role("tab", name="Paint a mask").click()
     tab.locator("#ask").click()

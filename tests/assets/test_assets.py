@@ -425,7 +425,7 @@ def test_mapped_arrays_pickle_as_their_path(tmp_path):
     assert np.array_equal(pickle.loads(pickle.dumps(mapped))[7], mapped[7])
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # and not in the gate: the network is not ours
 @pytest.mark.parametrize("name", ["mnist", "cifar10"])
 def test_the_true_download(name, tmp_path):
     """Gets the real data from whichever source answers; the registered checksums decide."""

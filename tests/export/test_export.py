@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from foveate.export.attended import AttentionPath
 
 import foveate as fv
 from foveate.data.benchmark import Benchmark
 from foveate.errors import DataError, FoveateError, MissingExtra, ModelError, StorageError
 from foveate.export import Runner, plan_of, to_folder
-from foveate.export.attended import AttentionPath
 from foveate.extract import create_backbone
 from foveate.look import cls_attention
 
@@ -72,7 +72,7 @@ def make_late(data: Benchmark, erm: fv.ERM, store: str) -> Any:
     return fv.LateMask("micro_vit", model_args=SMALL, epochs=1, progress=False).fit(data.train)
 
 
-SLOW = [pytest.param(make, marks=pytest.mark.slow) for make in (make_ifam, make_full, make_late)]
+SLOW = [pytest.param(make, marks=pytest.mark.gate) for make in (make_ifam, make_full, make_late)]
 
 
 @pytest.mark.parametrize("make", [make_dar, make_a2, make_glimpse, make_early, *SLOW])
@@ -95,7 +95,7 @@ def test_every_system_with_a_fixed_graph_agrees(
     np.testing.assert_array_equal(run.predict(given, **extra), system.predict(given, **extra))
 
 
-@pytest.mark.parametrize("make", [make_ifam, *(pytest.param(m, marks=pytest.mark.slow) for m in (make_dar, make_a2))])
+@pytest.mark.parametrize("make", [make_ifam, *(pytest.param(m, marks=pytest.mark.gate) for m in (make_dar, make_a2))])
 def test_onnx(make: Callable[..., Any], data: Benchmark, erm: fv.ERM, tmp_path: Path) -> None:
     for package in ("onnx", "onnxscript", "onnxruntime"):
         pytest.importorskip(package)

@@ -137,6 +137,7 @@ def test_features_are_the_models_own() -> None:
     assert torch.equal(gaze.map, cls_attention(model, images, layer=0).map)
 
 
+@pytest.mark.bf16
 def test_half_precision_models_give_float_maps() -> None:
     torch.manual_seed(0)
     model, images = shaken(vit()), torch.randn(2, 3, 32, 48)

@@ -39,6 +39,7 @@ def test_distances_are_squared_distances() -> None:
     assert float(distances.min()) >= 0
 
 
+@pytest.mark.bf16
 def test_distances_stay_in_float32_under_autocast() -> None:
     torch.manual_seed(0)
     x = torch.full((1, 256, 2, 2), 10.0) + torch.randn(1, 256, 2, 2) * 0.01

@@ -75,7 +75,7 @@ with warnings.catch_warnings(record=True) as caught:
     import foveate as fv
     data = fv.data.load("stripes", n=40)
     from foveate.extract import create_backbone
-    from foveate.systems import Network
+    from foveate.assemble.network import Network
     net = Network.build(create_backbone("micro_resnet"), 2, pool="max")
     again = Network.from_dict(net.to_dict())
     system = fv.ERM("micro_resnet", epochs=2, progress=False, select="missed", seed=1).fit(data.train, val=data.val)

@@ -151,6 +151,7 @@ def test_post_hoc_on_other_families(backbone: str, data: Benchmark, store: Path)
     assert dar.look([data.test[0].image]).map.ndim == 3
 
 
+@pytest.mark.bf16
 def test_mixed_precision_trains(data: Benchmark) -> None:
     some = data.train.subset(range(64))
     mixed = fv.ERM("micro_resnet", epochs=2, precision="bf16-mixed", **SMALL).fit(some)

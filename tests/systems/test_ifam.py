@@ -147,7 +147,8 @@ def test_a_larger_predictor_with_other_patches(data: Benchmark, tmp_path: Path) 
 @pytest.mark.parametrize(
     "options",
     [{"mask": "soft"}, {"mask": "boolean"}, {"second_stage": False}, {"freeze_predictor": True}, {"shaping": False},
-     {"stage1_classify": False}, {"parts": 1}, {"released": True}, {"ema": 0.9}, {"precision": "bf16-mixed"},
+     {"stage1_classify": False}, {"parts": 1}, {"released": True}, {"ema": 0.9},
+     pytest.param({"precision": "bf16-mixed"}, marks=pytest.mark.bf16),
      {"tune": "none", "start": "random", "gumbel": False}],
     ids=lambda o: ",".join(o),
 )  # fmt: skip

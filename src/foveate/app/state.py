@@ -19,7 +19,7 @@ from foveate.assemble.system import System, aligned
 from foveate.data.benchmark import Benchmark
 from foveate.data.dataset import GroupedDataset
 from foveate.errors import DataError, FoveateError, ModelError
-from foveate.measure import GroupReport, answered, decided, group_report, name_of, shares_of
+from foveate.measure import UNREADABLE, GroupReport, answered, decided, group_report, name_of, shares_of
 from foveate.measure.groups import SmallGroupWarning
 
 Which = Literal["all", "errors", "right", "differ"]
@@ -154,11 +154,12 @@ class Session:
                 raise DataError(f"there is no group '{group}'; the groups are {', '.join(names)}.")
             keep &= of == names.index(group)
         if which in ("errors", "right"):
-            right = self.predictions(model, split, (changes or {}).get(model, NONE)) == dataset.labels
-            keep &= right if which == "right" else ~right
+            told = self.predictions(model, split, (changes or {}).get(model, NONE))
+            right = told == dataset.labels
+            keep &= right if which == "right" else ~right & (told != UNREADABLE)
         elif which == "differ":
-            told = [self.predictions(m, split, (changes or {}).get(m, NONE)) for m in self.models]
-            keep &= told[0] != told[-1]
+            said = [self.predictions(m, split, (changes or {}).get(m, NONE)) for m in self.models]
+            keep &= said[0] != said[-1]
         return [int(i) for i in np.flatnonzero(keep)]
 
     def predictions(self, model: str, split: str, change: Change = NONE) -> NDArray[np.int64]:

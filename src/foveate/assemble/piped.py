@@ -31,7 +31,6 @@ from foveate.extract import FeatureStore
 from foveate.extract.features import Features
 from foveate.extract.frozen_model import Models
 from foveate.look import Gaze
-from foveate.measure import answered
 from foveate.restrict.restriction import Chosen, Nothing
 
 if TYPE_CHECKING:
@@ -135,6 +134,11 @@ class Piped(System):
         parts.decide.open(models)
 
     @property
+    def reads_true_masks(self) -> bool:
+        """Whether a mask must come with every image: it looks at the truth."""
+        return bool(getattr(self.parts_.look, "reads_masks", False))
+
+    @property
     def whole(self) -> bool:
         """Whether the extractor reads whole images: its own preprocessing then is that of the system."""
         return isinstance(self.parts_.restrict, Nothing)
@@ -153,9 +157,14 @@ class Piped(System):
         restrict, pool = self.parts_.restrict, self.parts_.pool
         options = restrict.choices()
         chosen = has_choice(type(self).__name__, options, decide, val)
+        learned = None
         if pool.learns:
-            seed_everything(self.reading().seed)
-            self._train(pool.by or CrossEntropy(on=decide.on, select=decide.select), data, val, callbacks)
+            how = self.reading()
+            usual = CrossEntropy(on=decide.on, select=decide.select).set_params(seed=how.seed, progress=how.progress)
+            by = pool.by or usual
+            seed_everything(how.seed)
+            self._train(by, data, val, callbacks)
+            learned = by.history_.selection
         every = tuple(sorted({view for views in options.values() for view in views}))
         found = self._pooled(self._feed(data, every))
         choice = Choice(next(iter(options)), decide.strengths()[0])
@@ -168,6 +177,8 @@ class Piped(System):
             final = decide.with_strength(choice.C)
         elif len(decide.strengths()) > 1:  # it tunes itself
             self.selection_ = {"metric": "worst_group", "on": data.name, "uses_groups": True}
+        if learned is not None and (self.selection_ is None or learned["uses_groups"]):
+            self.selection_ = learned  # the pool's epoch was chosen too, and group labels must not go unsaid
         self.views_ = options[choice.views]
         self.parts_.decide = final.fit(viewed(found, self.views_))
         self.chosen_ = {"views": choice.views, "C": final.C_}
@@ -203,7 +214,7 @@ class Piped(System):
         if not pool.learns:
             return feed
         pool.module_.requires_grad_(False).eval()
-        rows = torch.from_numpy(np.ascontiguousarray(feed.plain()))
+        rows = torch.from_numpy(np.array(feed.plain()))
         vectors = torch.cat([pool(part) for part in rows.float().split(256)])
         return TensorFeed(vectors.numpy(), feed.dataset)
 
@@ -262,7 +273,7 @@ class Piped(System):
 
     def _feed(self, dataset: GroupedDataset, views: Chosen, copies: int = 0) -> TensorFeed:
         """The features of the readable images."""
-        if getattr(self.parts_.look, "reads_masks", False):
+        if self.reads_true_masks:
             return TensorFeed(self._with_masks(dataset, views), dataset)
         found, seed = self.read(dataset, views, copies=copies), self.reading().seed
         array = np.asarray(found.array)
@@ -309,9 +320,9 @@ class Piped(System):
         self._require_fit()
         if not isinstance(data, GroupedDataset):
             return super().predict_logits(data, batch_size=batch_size, workers=workers, on_bad=on_bad)
-        if getattr(self.parts_.look, "reads_masks", False):
+        if self.reads_true_masks:
             rows = torch.from_numpy(self._with_masks(data, self.views_))
-            return answered(self.parts_.decide(self._vectors(rows)).detach().numpy())
+            return self._answers(self.parts_.decide(self._vectors(rows)).detach())
         if self.through_store and not self.parts_.pool.learns:
             try:
                 found = self.read(data, workers=workers, on_bad=on_bad)
@@ -322,8 +333,8 @@ class Piped(System):
                 for start in range(0, len(data), 4096):
                     rows_here = start + np.flatnonzero(found.valid[start : start + 4096])
                     with torch.no_grad():
-                        scores = self.parts_.decide(found.batch(rows_here).flatten(1)).numpy()
-                    logits[rows_here] = answered(scores)
+                        scores = self.parts_.decide(found.batch(rows_here).flatten(1))
+                    logits[rows_here] = self._answers(scores)
                 return logits
         return super().predict_logits(data, batch_size=batch_size, workers=workers, on_bad=on_bad)
 

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from safetensors.torch import save as serialise
 
+from foveate.assemble.capabilities import sees_images_alone
 from foveate.assemble.system import System
 from foveate.data.preprocess import Preprocess
 from foveate.engine import TrainSettings
@@ -26,6 +28,7 @@ from foveate.registries import SYSTEMS
 
 FORMAT = 2
 """1: before pipelines. What they learned is read by :mod:`foveate.assemble.before_pipelines`."""
+LARGEST_SIDE = 2048
 ELSEWHERE = ("store", "checkpoint")
 """Settings that name a place on the machine a model was made on; they mean nothing on another, and are not saved."""
 
@@ -138,6 +141,8 @@ def load(folder: str | Path) -> System:
     system.selection_ = None if described.selection is None else described.selection.model_dump()
     try:
         system._restore(described.learned, tensors)
+        system.class_names_ = described.class_names
+        _try(system)
     except FoveateError:
         raise
     except Exception as error:  # whatever a changed file can make torch, timm or numpy say
@@ -145,8 +150,17 @@ def load(folder: str | Path) -> System:
         raise ModelError(
             f"the weights in {folder} are of another architecture than its system.json: {reason}"
         ) from error
-    system.class_names_ = described.class_names
     return system
+
+
+def _try(system: System) -> None:
+    """Look at the settings and show it one blank image: files that do not belong together are told here."""
+    if max(system.preprocess_.size) > LARGEST_SIDE:
+        raise ModelError(f"a saved model reads images of up to {LARGEST_SIDE} px; found {system.preprocess_.size}.")
+    system.check()
+    if sees_images_alone(system) and getattr(system, "masks", None) != "given":  # that one waits for its function
+        blank = torch.zeros(1, 3, *system.preprocess_.size, dtype=torch.uint8)
+        system._answers(system._logits(system.preprocess_.normalise(blank)))
 
 
 def _read(folder: Path) -> _Described:

@@ -150,13 +150,22 @@ class System:
         if not isinstance(data, GroupedDataset):
             prepared = self.inputs(data)
             parts = [self._logits(prepared[i : i + batch_size]) for i in range(0, len(prepared), batch_size)]
-            return answered(torch.cat(parts).float().cpu().numpy())
+            return self._answers(torch.cat(parts))
         logits = np.full((len(data), len(self.class_names_)), np.nan, dtype=np.float32)
         loader = Loader(data, self.preprocess_, workers=workers, on_bad=on_bad, cache_bytes=0)
         for batch in loader.in_order(batch_size):
             scores = self._logits(self.preprocess_.normalise(batch.inputs))
-            logits[batch.indices.numpy()] = answered(scores.float().cpu().numpy())
+            logits[batch.indices.numpy()] = self._answers(scores)
         return logits
+
+    def _answers(self, scores: Tensor) -> NDArray[np.float32]:
+        """What the model said, one column a class; rows without an answer are ``-inf``."""
+        if scores.ndim != 2 or scores.shape[1] != len(self.class_names_):
+            raise ModelError(
+                f"the model gives scores {tuple(scores.shape)} for {len(self.class_names_)} classes "
+                f"({', '.join(self.class_names_[:6])}); its files do not belong together."
+            )
+        return answered(scores.float().cpu().numpy())
 
     def predict_proba(self, data: GroupedDataset | Images, **options: Any) -> NDArray[np.float32]:
         """Class probabilities ``[n, C]``; rows of NaN for unreadable images, rows of 0 where there is no answer."""

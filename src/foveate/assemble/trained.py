@@ -35,6 +35,7 @@ from foveate.engine import train as run_training
 from foveate.errors import FoveateError, ModelError
 from foveate.extract import Backbone, create_backbone
 from foveate.extract.backbone import default_preprocess, native_size
+from foveate.extract.safe_args import check_args
 from foveate.look import Gaze
 from foveate.parameters import configured, usual_training
 
@@ -123,6 +124,7 @@ class Trained(System):
         if not isinstance(self.training, TrainSettings):
             raise FoveateError(f"training is a TrainSettings(…); found {type(self.training).__name__}.")
         check_metric(self.select)
+        check_args(self.model_args or {})  # what could not be loaded again is refused before anything is trained
         if self.on_bad not in ("raise", "skip"):
             raise FoveateError(f"on_bad is 'raise' or 'skip'; found '{self.on_bad}'.")
 

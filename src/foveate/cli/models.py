@@ -106,6 +106,8 @@ def evaluate(
     if metric is not None:
         for name, report in reports.items():
             typer.echo(f"{name} {metric} {described(metric).text(report.value(metric))}")
+            for remark in report.remarks():  # beside the figure, not in what a program reads
+                typer.echo(f"{name}: {remark}", err=True)
         return
     if as_json:
         typer.echo(json.dumps({name: report.to_dict() for name, report in reports.items()}, indent=2))

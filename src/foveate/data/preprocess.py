@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -49,7 +50,17 @@ class Preprocess:
             raise DataError(f"unknown fit '{self.fit}'; use 'squash' or 'crop'.")
         # JSON turns tuples into lists; equality and hashing want tuples
         for name in ("size", "mean", "std"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+            value = getattr(self, name)
+            numbers = isinstance(value, (list, tuple)) and all(
+                isinstance(v, (int, float)) and not isinstance(v, bool) and math.isfinite(v) for v in value
+            )
+            if not numbers or (name == "size" and (len(value) != 2 or not all(v == int(v) >= 1 for v in value))):
+                raise DataError(
+                    f"size is two sides in pixels, mean and std a number a channel; found {name}={value!r}."
+                )
+            object.__setattr__(self, name, tuple(value))
+        if len(self.mean) != len(self.std) or min(self.std, default=0) <= 0:
+            raise DataError(f"mean and std go together, and std is positive; found {self.mean} and {self.std}.")
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

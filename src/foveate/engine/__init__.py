@@ -1,5 +1,6 @@
 """The training engine: one loop on Lightning Fabric for every system."""
 
+from foveate.engine.bf16 import bf16_problem, require_bf16
 from foveate.engine.callbacks import Callback, EpochEnd, StopTraining
 from foveate.engine.devices import default_device
 from foveate.engine.feed import Feed, ImageFeed, TensorFeed
@@ -13,6 +14,7 @@ from foveate.engine.settings import TrainSettings
 
 __all__ = [
     "Callback", "Drawn", "EpochEnd", "Feed", "Fixed", "History", "ImageFeed", "Objective", "Plan", "Progress",
-    "Selection", "Shuffled", "StopTraining", "TensorFeed", "TrainSettings", "check_metric", "cross_entropy",
-    "default_device", "derived_seed", "parameter_groups", "predict_feed", "rate_factor", "seed_everything", "train",
+    "Selection", "Shuffled", "StopTraining", "TensorFeed", "TrainSettings", "bf16_problem", "check_metric",
+    "cross_entropy", "default_device", "derived_seed", "parameter_groups", "predict_feed", "rate_factor",
+    "require_bf16", "seed_everything", "train",
 ]  # fmt: skip

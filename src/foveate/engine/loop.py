@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foveate.data.loading import Batch
+from foveate.engine.bf16 import require_bf16
 from foveate.engine.callbacks import Callback, EpochEnd, StopTraining
 from foveate.engine.checkpoint import load_checkpoint, save_checkpoint
 from foveate.engine.ema import RunningMean
@@ -132,6 +133,8 @@ def train(
         )  # fmt: skip
     except (ValueError, RuntimeError, TypeError) as error:
         raise FoveateError(f"accelerator, devices, strategy or precision do not fit this machine: {error}") from error
+    if fabric.device.type == "cpu":
+        require_bf16(settings.precision)
     fabric.launch()
     plan = plan or Shuffled(len(feed.dataset), settings.seed)
     optimizer = _optimizer(settings, groups or parameter_groups(model, settings.weight_decay))

@@ -22,7 +22,8 @@ class TrainSettings(BaseModel):
         schedule: ``"constant"``, ``"cosine"`` (to zero) or ``"onecycle"`` (up for 30 %, down to zero).
         warmup: share of the steps with a linearly rising rate (constant and cosine).
         clip: largest gradient norm, or None.
-        precision: what Lightning Fabric takes (``"32-true"``, ``"bf16-mixed"``, ``"16-mixed"``).
+        precision: what Lightning Fabric takes (``"32-true"``, ``"bf16-mixed"``, ``"16-mixed"``). On a CPU bf16 is tried
+            first, in a process of its own (:mod:`foveate.engine.bf16`).
         accelerator, devices, strategy: what Lightning Fabric takes; ``devices=2, strategy="ddp"`` works.
         patience: stop after this many epochs without a better selection metric, or None.
         drop_last: leave out an incomplete last batch.

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from foveate import compat  # noqa: F401  (before timm)
 from foveate.data.preprocess import Preprocess
 from foveate.errors import ModelError, suggest
+from foveate.extract.safe_args import check_args
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,15 @@ class BackboneSpec:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> BackboneSpec:
-        size = values.get("image_size")
-        return cls(**{**values, "image_size": tuple(size) if size else None})
+        """The spec that :meth:`to_dict` gave, read from a file: only arguments that shape a network are let in."""
+        name, size, stem = values["name"], values.get("image_size"), values.get("small_stem", False)
+        if not isinstance(name, str) or not isinstance(stem, bool):
+            raise ModelError(f"expected a network's name and whether its stem is small; found {name!r}, {stem!r}.")
+        if size is not None and not (
+            isinstance(size, (list, tuple)) and len(size) == 2 and all(type(s) is int and 0 < s <= 8192 for s in size)
+        ):
+            raise ModelError(f"the images of a saved network have two sides in pixels; found {size!r}.")
+        return cls(name, None if size is None else (size[0], size[1]), stem, check_args(values.get("args", {})))
 
 
 class Backbone(nn.Module):

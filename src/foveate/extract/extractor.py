@@ -10,16 +10,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from foveate.errors import ModelError
-from foveate.extract.frozen_model import FrozenModel, Models
+from foveate.extract.frozen_model import FrozenModel, Models, UsesModel
 from foveate.extract.masked_vit import MaskedViT
 from foveate.extract.views import ReaderShape, Views
-from foveate.parameters import Part, configured
+from foveate.parameters import configured
 
 Wanted = Literal["vectors", "maps"]
 
 
 @configured
-class Frozen(Part):
+class Frozen(UsesModel):
     """A network that never changes: of every view a vector by its own pooling, or its maps before that.
 
     Args:
@@ -96,18 +96,6 @@ class Frozen(Part):
             raise ModelError("a late mask acts on maps, and the network's own pool reads past it; give another pool.")
         maps = self._read(views.images, "maps")
         return maps * mask[:, None].to(maps)
-
-    def identity(self) -> dict[str, Any]:
-        return self.model_.identity()
-
-    def learned(self) -> dict[str, Any]:
-        return {"model": self.model_.to_dict()}
-
-    def tensors(self) -> dict[str, Tensor]:
-        return self.model_.tensors()
-
-    def restore(self, learned: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        self.model_ = FrozenModel.from_dict(learned["model"], tensors)
 
 
 @configured

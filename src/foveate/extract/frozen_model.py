@@ -13,7 +13,7 @@ from foveate.data.preprocess import Preprocess
 from foveate.errors import ModelError
 from foveate.extract.backbone import Backbone, BackboneSpec, create_backbone, default_preprocess, freeze, native_size
 from foveate.extract.clip import PREFIX, Clip, open_clip_model
-from foveate.parameters import as_json
+from foveate.parameters import Part, as_json
 
 Model = "str | BackboneSpec | Backbone | FrozenModel"
 """A model by name, by architecture (random weights), or ready made."""
@@ -128,6 +128,24 @@ class FrozenModel:
         backbone = create_backbone(BackboneSpec.from_dict(values["backbone"]))
         backbone.load_state_dict(weights)
         return cls(backbone, Preprocess(**values["view"]))
+
+
+class UsesModel(Part):
+    """A part that holds one frozen model, ``model_``: how it is told apart, written down and had again."""
+
+    model_: FrozenModel
+
+    def identity(self) -> dict[str, Any]:
+        return self.model_.identity()
+
+    def learned(self) -> dict[str, Any]:
+        return {"model": self.model_.to_dict()}
+
+    def tensors(self) -> dict[str, Tensor]:
+        return self.model_.tensors()
+
+    def restore(self, learned: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        self.model_ = FrozenModel.from_dict(learned["model"], tensors)
 
 
 class Models:

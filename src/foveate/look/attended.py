@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from foveate.extract.frozen_model import FrozenModel, Models
+from foveate.extract.frozen_model import FrozenModel, Models, UsesModel
 from foveate.look.adapter import AttentionAdapter
 from foveate.look.attention import cls_attention
 from foveate.look.attention_path import AttentionPath
 from foveate.look.gaze import Gaze
-from foveate.parameters import Part, configured
+from foveate.parameters import configured
 
 
 def attended(model: FrozenModel, images: Tensor, layer: int = -1, heads: str = "mean") -> Gaze:
@@ -28,7 +28,7 @@ def attended(model: FrozenModel, images: Tensor, layer: int = -1, heads: str = "
 
 
 @configured
-class ClsAttention(Part):
+class ClsAttention(UsesModel):
     """Where the CLS token of a frozen ViT looks.
 
     Args:
@@ -65,18 +65,6 @@ class ClsAttention(Part):
     def path(self) -> AttentionPath:
         """The same as a fixed graph, from normalised images to maps."""
         return AttentionPath(self.model_.backbone.cpu(), self.layer, self.heads, self.frame)
-
-    def identity(self) -> dict[str, Any]:
-        return self.model_.identity()
-
-    def learned(self) -> dict[str, Any]:
-        return {"model": self.model_.to_dict()}
-
-    def tensors(self) -> dict[str, Tensor]:
-        return self.model_.tensors()
-
-    def restore(self, learned: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        self.model_ = FrozenModel.from_dict(learned["model"], tensors)
 
 
 @configured

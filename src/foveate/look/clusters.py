@@ -16,9 +16,9 @@ from torch import Tensor
 from foveate.errors import FoveateError
 from foveate.extract.clip import class_embeddings
 from foveate.extract.extractor import joint_tokens
-from foveate.extract.frozen_model import FrozenModel, Models
+from foveate.extract.frozen_model import Models, UsesModel
 from foveate.look.gaze import Gaze
-from foveate.parameters import Part, configured
+from foveate.parameters import configured
 
 
 def cluster_patches(tokens: Tensor, clusters: int = 3, components: int = 3, iterations: int = 20) -> Tensor:
@@ -79,7 +79,7 @@ def _spread_out(points: Tensor, clusters: int) -> Tensor:
 
 
 @configured
-class PatchClusters(Part):
+class PatchClusters(UsesModel):
     """The one cluster of a CLIP model's patches that a general prompt fits best: the look of TTR.
 
     Args:
@@ -124,14 +124,11 @@ class PatchClusters(Part):
         return member[torch.arange(len(member)), :, fit.argmax(1)]
 
     def identity(self) -> dict[str, Any]:
-        return {**self.model_.identity(), "general": self.general_.tolist()}
-
-    def learned(self) -> dict[str, Any]:
-        return {"model": self.model_.to_dict()}
+        return {**super().identity(), "general": self.general_.tolist()}
 
     def tensors(self) -> dict[str, Tensor]:
-        return {**self.model_.tensors(), "general": self.general_}
+        return {**super().tensors(), "general": self.general_}
 
     def restore(self, learned: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         self.general_ = tensors["general"]
-        self.model_ = FrozenModel.from_dict(learned["model"], {k: v for k, v in tensors.items() if k != "general"})
+        super().restore(learned, {k: v for k, v in tensors.items() if k != "general"})

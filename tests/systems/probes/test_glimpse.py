@@ -16,7 +16,7 @@ import foveate as fv
 from foveate.data.benchmark import Benchmark
 from foveate.errors import FoveateError, ModelError
 from foveate.extract import Backbone, MaskedViT, create_backbone
-from foveate.systems.glimpse import attended_tokens
+from foveate.restrict import attended_tokens
 
 Make = Callable[..., Backbone]
 
