@@ -2,18 +2,25 @@
 
 Every round forks a coordinator with two workers and kills, after a random time, the coordinator, one of the workers
 or all of them at once. At the end the sweep is left alone to finish; then every figure, every record and every saved
-model is compared with the undisturbed run, and Optuna's own count of the trials is checked.
+model is compared with the undisturbed run, and the rows of the queue are checked: every slot once, and each seed that
+takes over the first seed's choice was run with that choice and no other.
+
+``python -m benchmarks.kill_sweep --delays 0.05`` also lets every process wait up to so many seconds after every
+statement it sends to the database, so that whoever judges by what it read a while ago is found out.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import json
 import multiprocessing
 import os
 import random
 import signal
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,8 +30,10 @@ from torch import Tensor
 import foveate as fv
 from foveate.bench.run import Job
 from foveate.bench.run import run as run_sweep
+from foveate.bench.standing import Standing
 from foveate.bench.sweep import Sweep
 from foveate.bench.table import table
+from foveate.bench.trial import Cell
 from foveate.data import GroupedDataset
 from foveate.data.preprocess import Preprocess
 from foveate.systems import Needs, System
@@ -86,9 +95,7 @@ class QuickTrial(System):
 def job(folder: Path, points: int, pause: float) -> Job:
     """The sweep of this check in ``folder``."""
     text = SPEC.format(pause=pause, skills=[round(0.1 + 0.8 * n / points, 4) for n in range(points)])
-    return Job(
-        text, "kills.yaml", str(folder), str(folder / "records.db"), command="test", unclaimed=2.0, commit="test"
-    )
+    return Job(text, "kills.yaml", str(folder), str(folder / "records.db"), command="test", commit="test")
 
 
 def _coordinate(work: Job) -> None:
@@ -138,12 +145,12 @@ def compare(calm: Job, killed: Job) -> dict[str, Any]:
     def figures(rows: list[Any]) -> dict[str, Any]:
         return {r.key: (r.dataset, r.method, r.seed, r.state, r.score, r.metrics, r.weights) for r in rows}
 
-    counted: list[tuple[int, int]] = []
-    for cell in second.cells:
-        trials = second.trials(cell)
-        wanted = len(second.slots(cell))
-        told = [t.user_attrs["slot"] for t in trials if t.state.name == "COMPLETE" or "error" in t.user_attrs]
-        counted.append((wanted, len(told) if len(told) == len(set(told)) else -1))
+    standing = second.standing()
+    # every slot has one row, no row is of two slots or of none, and nothing waits or runs
+    slots = [slot for cell in second.cells for slot in standing.slots[cell]]
+    rows = [row for cell in second.cells for row in standing.rows[cell]]
+    filled = [slot.row.key for slot in slots if slot.row is not None and slot.over]
+    chosen = [(cell, first) for cell in second.cells if (first := second.agenda.chosen_at(cell)) is not None]
     saved = [p.parent for p in Path(killed.runs).rglob("system.json")]
     for folder in saved:
         fv.load(folder)
@@ -151,13 +158,44 @@ def compare(calm: Job, killed: Job) -> dict[str, Any]:
         "records": len(right),
         "same_records": figures(left) == figures(right),
         "same_table": table(left, order=list(calm.spec().methods)) == table(right, order=list(calm.spec().methods)),
-        "every_slot_once": all(wanted == told for wanted, told in counted),
+        "every_slot_once": len(slots) == len(filled) and sorted(filled) == sorted(row.key for row in rows),
+        "right_choice": all(_took_the_best(standing, cell, first) for cell, first in chosen),
         "half_written": len([p for p in Path(killed.runs).rglob(".*") if p.is_dir()]),
         "models": len(saved),
     }
 
 
-def run(kills: int = 50, points: int = 60, pause: float = 0.15, longest: float = 1.5, seed: int = 0) -> dict[str, Any]:
+def _took_the_best(standing: Standing, cell: Cell, first: Cell) -> bool:
+    """Whether a cell was run with one point, and none was better at the first seed; judged by the rows alone."""
+    scores = {json.dumps(row.point): row.score or 0.0 for row in standing.rows[first] if row.state == "done"}
+    points = [json.dumps(row.point) for row in standing.rows[cell]]
+    return len(points) == 1 and scores[points[0]] == max(scores.values())
+
+
+@contextlib.contextmanager
+def delayed(longest: float) -> Iterator[None]:
+    """Wait up to ``longest`` seconds, at random, after every statement, here and in processes forked meanwhile."""
+    import sqlalchemy as sa
+
+    chance = random.SystemRandom()  # forked processes must not all wait alike
+
+    def wait(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        if statement.lstrip().startswith(("SELECT", "UPDATE", "INSERT")):
+            time.sleep(chance.uniform(0, longest))
+
+    if not longest:
+        yield
+        return
+    sa.event.listen(sa.engine.Engine, "after_cursor_execute", wait)
+    try:
+        yield
+    finally:
+        sa.event.remove(sa.engine.Engine, "after_cursor_execute", wait)
+
+
+def run(
+    kills: int = 50, points: int = 60, pause: float = 0.15, longest: float = 1.5, seed: int = 0, delays: float = 0.0
+) -> dict[str, Any]:
     """Both runs in temporary folders; figures of the comparison, ``struck`` of the kills hit a running sweep."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
@@ -166,7 +204,16 @@ def run(kills: int = 50, points: int = 60, pause: float = 0.15, longest: float =
         run_sweep(calm, workers=2, say=lambda line: None)
         undisturbed = time.perf_counter() - began
         began = time.perf_counter()
-        struck = kill_often(killed, kills, longest, seed)
+        with delayed(delays):
+            struck = kill_often(killed, kills, longest, seed)
         seconds = time.perf_counter() - began
         found = compare(calm, killed)
     return {"kills": kills, "struck": struck, **found, "seconds": round(seconds, 1), "calm": round(undisturbed, 1)}
+
+
+if __name__ == "__main__":
+    options = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    for option, default in (("kills", 50), ("points", 60), ("pause", 0.15), ("longest", 1.5), ("delays", 0.0)):
+        options.add_argument(f"--{option}", type=type(default), default=default)
+    options.add_argument("--seed", type=int, default=0)
+    print(json.dumps(run(**vars(options.parse_args())), indent=2))

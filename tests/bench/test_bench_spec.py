@@ -65,6 +65,7 @@ def test_a_good_spec() -> None:
         ("search: tpe, trials: 5", "search: tpe", 17, "methods.drawn.search", "give 'trials'"),
         ("search: tpe, trials: 5, ", "", 17, "methods.drawn.space", "grid search has neither"),
         ("high: 1e-2", "high: 1e-5", 17, "methods.drawn.space.lr", "low < high"),
+        ("log: true", "log: true, step: 0.001", 17, "methods.drawn.space.lr", "has no step"),
         ("network: {backbone: micro_resnet}\n", "", 9, "methods.base", "trains a network"),
         ("refits: [1, 2]}}", "refits: [1, 2]}, datasets: [plian]}", 16, "methods.DFR.datasets.0", "mean 'plain'"),
         ("base: {system: ERM}", "base: {system: ERM, datasets: [plain]}", 16, "methods.DFR.datasets", "critters"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import multiprocessing
 import os
 import shutil
 import socket
@@ -17,6 +18,7 @@ import pytest
 pytest.importorskip("optuna", reason="sweeps need the extra [bench]")
 
 from foveate.bench import workers
+from foveate.bench.records import QUEUE_COLUMNS, Record, Records
 from foveate.bench.run import Job, run
 from foveate.bench.table import table
 from foveate.bench.trial import Cell
@@ -101,16 +103,49 @@ def test_a_machine_that_went_silent(kills: Any, server: str, tmp_path: Path) -> 
     work.text = SPEC.replace("name: shared", "name: silent")
     sweep, other = work.sweep(), "elsewhere:7:1"
     sweep.maintain()
-    sweep.sign_of_life(other)
-    cell, trial = sweep.claim(other) or (None, None)
-    assert cell == Cell("critters", "grid", 0)
-    assert trial is not None
+    claim = sweep.claim(other)
+    assert claim is not None
+    assert claim.cell == Cell("critters", "grid", 0)
     sweep.maintain()
-    assert sweep.store.get_trial(trial._trial_id).state.name == "RUNNING"
-    with sweep.records.engine.begin() as connection:
-        long_ago = sweep.now() - workers.GRACE - 1
-        connection.execute(sweep.workers.update().where(sweep.workers.c.name == other).values(seen=long_ago))
+    assert [row.state for row in sweep.standing().rows[claim.cell]] == ["running", "waiting"]
+    with sweep.records.database.writing() as connection:
+        sweep.queue.change(connection, claim.key, {"heartbeat": sweep.now() - workers.GRACE - 1})
+    sweep.queue.beat(claim)
     sweep.maintain()
-    assert sweep.store.get_trial(trial._trial_id).state.name == "FAIL"
-    assert [t.state.name for t in sweep.trials(cell)].count("WAITING") == 2
+    assert [row.state for row in sweep.standing().rows[claim.cell]] == ["running", "waiting"]
+    with sweep.records.database.writing() as connection:
+        sweep.queue.change(connection, claim.key, {"heartbeat": sweep.now() - workers.GRACE - 1})
+    sweep.maintain()
+    assert [row.state for row in sweep.standing().rows[claim.cell]] == ["waiting", "waiting"]
     assert len(run(work, workers=0, say=quiet)) == 8
+
+
+def test_two_runs_at_once_share_the_work(kills: Any, server: str, tmp_path: Path) -> None:
+    """Two coordinators, as on two machines, with delays at every statement: each trial is run once."""
+    work = job(tmp_path, server)
+    work.text = SPEC.replace("name: shared", "name: both").replace(", repeat: search", "")
+    fork = multiprocessing.get_context("fork")
+    with kills.delayed(0.03):
+        both = [fork.Process(target=run, args=(work, 0, None, quiet)) for _ in range(2)]
+        for one in both:
+            one.start()
+        for one in both:
+            one.join(300)
+    assert [one.exitcode for one in both] == [0, 0]
+    records = work.sweep().current()
+    assert len(records) == 6
+    assert work.sweep().standing().missing() == []
+    for method in ("grid", "drawn"):
+        first = {str(r.point): r.score for r in records if (r.method, r.seed) == (method, 0)}
+        (second,) = [r for r in records if (r.method, r.seed) == (method, 1)]
+        assert first[str(second.point)] == max(first.values())
+
+
+def test_a_table_of_an_earlier_version_gets_its_columns(server: str) -> None:
+    storage = Records(server)
+    storage.add(Record("before", "d", "critters", "DFR", 0, {"C": 1}, score=0.5))
+    with storage.database.writing() as connection:
+        for name in QUEUE_COLUMNS:
+            connection.exec_driver_sql(f"ALTER TABLE foveate_records DROP COLUMN {name}")
+    (record,) = Records(server).all("before")
+    assert (record.point, record.score) == ({"C": 1}, 0.5)

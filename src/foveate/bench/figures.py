@@ -13,7 +13,7 @@ import foveate.systems as systems
 from foveate.assemble.parted import Parted
 from foveate.bench.page import figure_name
 from foveate.bench.records import Record
-from foveate.bench.sweep import choose
+from foveate.bench.standing import choose
 from foveate.bench.table import lines
 from foveate.bench.trial import Bench, Cell
 from foveate.data.dataset import GroupedDataset

@@ -24,7 +24,7 @@ QUOTED = ("prior-work value", "larger-capacity row")
 
 
 @dataclass(frozen=True)
-class Place:
+class FigurePlace:
     """What a number belongs to; a published figure and ours for it share the place."""
 
     paper: str
@@ -39,11 +39,11 @@ class Place:
 
     @property
     def key(self) -> tuple[str, ...]:
-        return tuple(getattr(self, f.name) for f in fields(Place))
+        return tuple(getattr(self, f.name) for f in fields(FigurePlace))
 
 
 @dataclass(frozen=True)
-class Published(Place):
+class Published(FigurePlace):
     """One printed number and what it belongs to; empty where nothing is printed."""
 
     value: str

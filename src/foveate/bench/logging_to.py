@@ -9,13 +9,13 @@ from pathlib import Path
 from foveate.bench.records import Record
 from foveate.errors import FoveateError, MissingExtra
 
-KINDS = ("mlflow", "tensorboard")
+LOGGERS = ("mlflow", "tensorboard")
 
 
 def log_record(kind: str, record: Record, epochs: Sequence[dict[str, float]], runs: Path) -> None:
     """Write one finished trial to ``runs/mlruns`` (MLflow) or ``runs/tensorboard``."""
-    if kind not in KINDS:
-        raise FoveateError(f"cannot log to '{kind}'; known: {', '.join(KINDS)}.")
+    if kind not in LOGGERS:
+        raise FoveateError(f"cannot log to '{kind}'; known: {', '.join(LOGGERS)}.")
     name = f"{record.dataset}/{record.method}/{record.seed}/{record.key}"
     figures = {"score": record.score or 0.0, **record.metrics}
     curves = [

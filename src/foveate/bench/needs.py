@@ -27,13 +27,13 @@ TIMM = {
 OPEN_CLIP = {"openclip_b16": "ViT-B-16", "openclip_l14": "ViT-L-14", "openclip_h14": "ViT-H-14"}
 GFLOPS = {"s": 6.0, "b": 23.0, "l": 81.0, "h": 190.0, "g": 295.0, "7": 1700.0}
 """Billions of operations of one forward pass at 224 px, by the size's letter in the printed name."""
-IMAGES = {
+DATASET_IMAGES = {
     "waterbirds": 11788, "waterbird200": 11788, "cub": 11788, "celeba": 202599, "spawrious_o2o_hard": 25344,
     "spawrious_m2m_hard": 25344, "metashift_catdog_unmixed": 4000, "metashift_catdog_disc": 4000,
     "metashift_animals": 10000, "imagenet9": 50000, "imagenet_val": 50000, "siim_acr": 12000, "imagenet1k": 1281167,
     "dominoes": 45960, "spuco_animals": 30000, "spawrious": 25344, "urbancars": 8992,
 }  # fmt: skip
-PRINTED = {
+PRINTED_METRICS = {
     "accuracy": "average", "worst_group_accuracy": "worst_group", "worst_class_accuracy": "worst_class",
     "average_accuracy": "average",
 }  # fmt: skip
@@ -42,7 +42,7 @@ COUNTS = ("train_count", "target_count", "val_count", "test_count")
 
 
 @dataclass(frozen=True)
-class Recipe:
+class FigureRecipe:
     """The system and the settings that make a figure here."""
 
     system: str
@@ -50,7 +50,7 @@ class Recipe:
     on_target: bool = False
 
 
-def recipe(row: Published) -> Recipe | None:
+def recipe(row: Published) -> FigureRecipe | None:
     """How a row is run with our systems, or None when none of them is meant (or ours lacks a setting).
 
     >>> from foveate.bench.ledger import Ledger
@@ -66,25 +66,25 @@ def recipe(row: Published) -> Recipe | None:
         return None
     if row.method in ("a2_lr", "dfr_a2") and attn and embed:
         head = {"head": "dfr"} if row.method == "dfr_a2" else {}
-        return Recipe("A2", {"attention": attn, "embedder": embed, "crops": crops, **extra, **head}, bool(head))
+        return FigureRecipe("A2", {"attention": attn, "embedder": embed, "crops": crops, **extra, **head}, bool(head))
     if row.method in ("lr_full", "lr_full_518", "dfr") and embed and embed != TIMM["resnet50"]:
         more: dict[str, Any] = {"head": "dfr"} if row.method == "dfr" else {}
         if row.method == "lr_full_518":
             more["embed_size"] = 518
-        return Recipe("FullImage", {"embedder": embed, **more}, row.method == "dfr")
+        return FigureRecipe("FullImage", {"embedder": embed, **more}, row.method == "dfr")
     if row.method == "center_crop" and embed:
-        return Recipe("CentreCrop", {"embedder": embed, "crops": crops})
+        return FigureRecipe("CentreCrop", {"embedder": embed, "crops": crops})
     if row.method == "random_crops" and embed:
-        return Recipe("RandomCrops", {"embedder": embed, "crops": crops})
+        return FigureRecipe("RandomCrops", {"embedder": embed, "crops": crops})
     if row.method == "s2" and embed:
-        return Recipe("S2", {"embedder": embed})
+        return FigureRecipe("S2", {"embedder": embed})
     if row.method == "a2_zs" and attn and embed:
-        return Recipe("A2ZeroShot", {"model": embed, "attention": attn, "crop": crops[0]})
+        return FigureRecipe("A2ZeroShot", {"model": embed, "attention": attn, "crop": crops[0]})
     if row.method in ("openclip_zs", "ttr") and embed:
-        return Recipe({"openclip_zs": "ZeroShot", "ttr": "TTR"}[row.method], {"model": embed})
+        return FigureRecipe({"openclip_zs": "ZeroShot", "ttr": "TTR"}[row.method], {"model": embed})
     if row.method in ("ifam", "pdiscoformer") and embed:
         system = {"ifam": "IFAM", "pdiscoformer": "PDiscoFormer"}[row.method]
-        return Recipe(system, {"backbone": embed, "parts": int(given.get("K", "8"))})
+        return FigureRecipe(system, {"backbone": embed, "parts": int(given.get("K", "8"))})
     return None
 
 
@@ -121,7 +121,7 @@ def first_obstacle(row: Published, weights: bool = True) -> str | None:
         if "labels lost" in row.note:
             return "the printed cells lost their labels"
         return None
-    if row.metric not in PRINTED:
+    if row.metric not in PRINTED_METRICS:
         return f"no command makes '{row.metric}' alone"
     made = recipe(row)
     if made is None:
@@ -177,7 +177,7 @@ def hours(row: Published, per_second: float | None = None) -> float | None:
         row: a row with a recipe.
         per_second: billions of operations the machine does in a second; measured when not given.
     """
-    made, images = recipe(row), IMAGES.get(row.dataset)
+    made, images = recipe(row), DATASET_IMAGES.get(row.dataset)
     if made is None or images is None:
         return None
     speed = per_second or machine_speed()

@@ -8,7 +8,8 @@ from typing import Any
 
 from foveate.errors import FoveateError, MissingExtra
 
-Path = tuple[str | int, ...]
+FieldPath = tuple[str | int, ...]
+"""The way to a field through names and numbers, for instance ``("methods", "DAR", "grid", "lr", 1)``."""
 
 
 class Places:
@@ -19,7 +20,7 @@ class Places:
     ({'name': 'x', 'seeds': [1, 2]}, 4, 2)
     """
 
-    def __init__(self, lines: dict[Path, int]):
+    def __init__(self, lines: dict[FieldPath, int]):
         self.lines = lines
 
     def line(self, path: Sequence[str | int]) -> int:
@@ -43,7 +44,7 @@ def read_yaml(text: str) -> tuple[Any, Places]:
     try:
         loader = Loader(text)
         node = loader.get_single_node()
-        lines: dict[Path, int] = {}
+        lines: dict[FieldPath, int] = {}
         _walk(yaml, node, (), lines)
         values = None if node is None else loader.construct_document(node)
     except yaml.YAMLError as error:
@@ -62,7 +63,7 @@ def _yaml() -> Any:
     return yaml
 
 
-def _walk(yaml: Any, node: Any, path: Path, lines: dict[Path, int]) -> None:
+def _walk(yaml: Any, node: Any, path: FieldPath, lines: dict[FieldPath, int]) -> None:
     if node is None:
         return
     lines.setdefault(path, node.start_mark.line + 1)

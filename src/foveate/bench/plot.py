@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from foveate.bench.grid import Combination
 
-KINDS = ("bars", "scaling", "layers", "matrix")
+PLOTS = ("bars", "scaling", "layers", "matrix")
 
 
 def plot(
@@ -41,8 +41,8 @@ def plot(
             scale, ``x`` by default ``layer``; ``matrix``, a setting ``x`` in rows against ``y`` in columns.
         metric: a test metric of the records.
     """
-    if kind not in KINDS:
-        raise FoveateError(f"unknown kind of plot '{kind}'; known: {', '.join(KINDS)}.")
+    if kind not in PLOTS:
+        raise FoveateError(f"unknown kind of plot '{kind}'; known: {', '.join(PLOTS)}.")
     done = [r for r in records if r.state == "done" and metric in r.metrics]
     if not done:
         known = sorted({name for r in records for name in r.metrics})

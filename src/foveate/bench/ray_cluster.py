@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foveate.bench.records import database_url
+from foveate.bench.database import database_url
 from foveate.errors import FoveateError, MissingExtra
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ class RayTeam(_OnCluster):
         super().__init__(address)
         self.job, self.wanted = job, size
         self.tasks: list[Any] = []
+        self.began: float | None = None
 
     def __enter__(self) -> RayTeam:
         self.connect()
@@ -91,6 +92,8 @@ class RayTeam(_OnCluster):
 
     def look_after(self, sweep: Sweep) -> None:
         """Start tasks again that ended, for instance because their node went down."""
+        if self.began is None:
+            self.began = sweep.now()
         over, self.tasks = self.ray.wait(self.tasks, num_returns=len(self.tasks), timeout=0)
         for task in over:
             try:
@@ -98,7 +101,7 @@ class RayTeam(_OnCluster):
             except self.ray.exceptions.RayTaskError as error:
                 raise FoveateError(f"a worker on the cluster cannot work: {error.cause}") from error
             except self.ray.exceptions.RayError:
-                pass
+                sweep.blames_since = self.began  # which trial it had, Ray does not tell: the one that falls silent
             self.tasks.append(self._start())
 
     def __exit__(self, *_: Any) -> None:
@@ -110,7 +113,7 @@ class RayTeam(_OnCluster):
 
 
 def _ray_worker(job: Job, folder: str) -> int:
-    from foveate.bench.run import work
+    from foveate.bench.work import work
 
     _go_to(folder)
     return work(job)

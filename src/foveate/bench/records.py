@@ -1,4 +1,4 @@
-"""Records: one row a finished trial, in the study's database (SQLite or PostgreSQL) and as CSV.
+"""Records: one row a trial, in the study's database (SQLite or PostgreSQL) and, when it is over, as CSV.
 
 A record says what was run (spec, dataset, method, point, seed), what came out, what labels it took, and what made it:
 command, commit, weights hash, log, seconds. Its key is a hash of what was run, so a trial that is run twice, because
@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from foveate.errors import FoveateError, MissingExtra, StorageError
+from foveate.bench.database import Database
+from foveate.errors import FoveateError
 from foveate.files import atomic_file
 
 JSON_COLUMNS = ("point", "metrics", "settings")
@@ -69,73 +70,24 @@ def record_key(digest: str, dataset: str, method: str, point: Mapping[str, Any],
 
 
 COLUMNS = tuple(f.name for f in fields(Record))
+QUEUE_COLUMNS = {
+    "worker": "text", "heartbeat": "number", "attempts": "whole", "slot": "whole", "search": "text", "base": "text",
+    "reports": "text",
+}  # fmt: skip
+"""What a row knows beside its record, for as long as it is a place in the queue (:mod:`foveate.bench.trial_queue`):
 
-
-def database_url(storage: str | Path) -> str:
-    """What SQLAlchemy calls a storage: a file's path becomes SQLite, ``postgresql://`` gets its driver.
-
-    >>> database_url("runs/records.db"), database_url("postgresql://me@host/study")
-    ('sqlite:///runs/records.db', 'postgresql+psycopg://me@host/study')
-    """
-    text = str(storage)
-    for old in ("postgresql://", "postgres://"):
-        if text.startswith(old):
-            return "postgresql+psycopg://" + text.removeprefix(old)
-    return text if "://" in text else f"sqlite:///{text}"
-
-
-def open_engine(storage: str | Path) -> Any:
-    """A SQLAlchemy engine that keeps no connection open, so that worker processes may be forked at any time."""
-    try:
-        import sqlalchemy
-    except ImportError as error:
-        raise MissingExtra("sqlalchemy", "bench", "keeping records") from error
-    url = database_url(storage)
-    if url.startswith("sqlite:///"):
-        Path(url.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
-    try:
-        return tune(sqlalchemy.create_engine(url, **engine_options(url)))
-    except ImportError as error:
-        raise MissingExtra("psycopg", "postgres", "a PostgreSQL storage") from error
-    except sqlalchemy.exc.ArgumentError as error:
-        raise FoveateError(
-            f"'{storage}' is not a storage: give a file for SQLite, or postgresql://host/name."
-        ) from error
-
-
-def engine_options(url: str) -> dict[str, Any]:
-    """How both Optuna and the records connect."""
-    import sqlalchemy
-
-    options: dict[str, Any] = {"poolclass": sqlalchemy.pool.NullPool}
-    if url.startswith("sqlite"):
-        options["connect_args"] = {"timeout": 120}  # workers write in turns
-    return options
-
-
-def tune(engine: Any, immediate: bool = False) -> Any:
-    """Let SQLite commit without waiting for the disk: with its log (WAL) a killed process loses nothing by that.
-
-    ``immediate``: take the lock when a transaction begins. One that reads first and writes later, as Optuna's do, is
-    otherwise refused at once when another process wrote in between, however long it would be ready to wait.
-    """
-    import sqlalchemy
-
-    if engine.dialect.name == "sqlite":
-
-        def settle(connection: Any, _: Any) -> None:
-            if immediate:
-                connection.isolation_level = None  # the driver must not begin transactions of its own
-            connection.execute("PRAGMA synchronous=NORMAL")
-
-        sqlalchemy.event.listen(engine, "connect", settle)
-        if immediate:
-            sqlalchemy.event.listen(engine, "begin", lambda begun: begun.exec_driver_sql("BEGIN IMMEDIATE"))
-    return engine
+- ``worker`` has or had it, and gave its last sign of life at ``heartbeat``; ``attempts`` workers died on it;
+- it is number ``slot`` of its cell's search; ``search`` tells searches apart whose points are drawn;
+- ``base`` is the key of the base model's record; ``reports`` are the validation scores of its epochs so far.
+"""
+OVER = ("done", "failed", "pruned")
+"""States of a trial that has a record; the other rows wait, run, or drew a point that is there already (``same``)."""
 
 
 class Records:
-    """The table of records in a database.
+    """The table of trials in a database: the records of those that are over, and the queue of those that are not.
+
+    A table of an earlier version gets the columns it lacks; its records stay as they are.
 
     >>> import tempfile
     >>> records = Records(Path(tempfile.mkdtemp()) / "records.db")
@@ -145,65 +97,76 @@ class Records:
     """
 
     def __init__(self, storage: str | Path):
-        import sqlalchemy as sa
-
-        self.engine = open_engine(storage)
+        self.database = Database(storage)
+        sa = self.database.sa
         self.storage = str(storage)
-        kinds = {"seed": sa.Integer, "score": sa.Float, "seconds": sa.Float}
-        columns: list[Any] = [sa.Column(name, kinds.get(name, sa.Text)) for name in COLUMNS]
+        kinds = {"text": sa.Text, "number": sa.Float, "whole": sa.Integer}
+        named = {**dict.fromkeys(COLUMNS, "text"), "seed": "whole", "score": "number", "seconds": "number"}
+        columns: list[Any] = [sa.Column(name, kinds[kind]) for name, kind in {**named, **QUEUE_COLUMNS}.items()]
         self.table = sa.Table(
             "foveate_records", sa.MetaData(), sa.Column("key", sa.String(32), primary_key=True), *columns
         )
-        try:
-            with self.engine.begin() as connection:
-                if self.engine.dialect.name == "sqlite":
-                    connection.exec_driver_sql("PRAGMA journal_mode=WAL")  # readers do not wait for writers
-            self.table.create(self.engine, checkfirst=True)
-        except sa.exc.ProgrammingError as error:  # another process made the table at the same moment
-            if "already exists" not in str(error):
-                raise
-        except sa.exc.OperationalError as error:
-            if "already exists" not in str(error):
-                raise StorageError(f"cannot open the records at {storage}: {str(error.orig).strip()}.") from error
-        except sa.exc.DatabaseError as error:
-            raise StorageError(f"{storage} is not a database of records: {str(error.orig).strip()}.") from error
-        except sa.exc.IntegrityError as error:
-            if "already exists" not in str(error):
-                raise
+        with self.database.reading() as connection:
+            missing = self._missing_columns(connection)
+        if missing != []:
+            self._make_table()
+
+    def _missing_columns(self, connection: Any) -> list[Any] | None:
+        """Columns that the database's table lacks; None when there is no table."""
+        inspector = self.database.sa.inspect(connection)
+        if not inspector.has_table(self.table.name):
+            return None
+        there = {column["name"] for column in inspector.get_columns(self.table.name)}
+        return [column for column in self.table.columns if column.name not in there]
+
+    def _make_table(self) -> None:
+        with self.database.writing() as connection:  # alone, so that two processes do not both make it
+            missing = self._missing_columns(connection)
+            if missing is None:
+                self.table.create(connection)
+            for column in missing or ():
+                kind = column.type.compile(self.database.engine.dialect)
+                connection.exec_driver_sql(f"ALTER TABLE {self.table.name} ADD COLUMN {column.name} {kind}")
 
     def add(self, record: Record, replace: bool = False) -> bool:
         """Put a record in, in one transaction; False when it was there (and was left as it is, unless ``replace``)."""
-        from sqlalchemy.dialects import postgresql, sqlite
-
-        dialect = postgresql if self.engine.dialect.name == "postgresql" else sqlite
-        values = {"key": record.key, **_flat(record)}
-        insert = dialect.insert(self.table).values(values)
-        with self.engine.begin() as connection:
+        with self.database.writing() as connection:
             if replace:
                 connection.execute(self.table.delete().where(self.table.c.key == record.key))
-            return bool(connection.execute(insert.on_conflict_do_nothing(index_elements=["key"])).rowcount)
+            return self.insert(connection, {"key": record.key, **flat(record)})
+
+    def insert(self, connection: Any, values: Mapping[str, Any]) -> bool:
+        """A new row; False when there is one with this key."""
+        from sqlalchemy.dialects import postgresql, sqlite
+
+        insert = (sqlite if self.database.sqlite else postgresql).insert(self.table).values(dict(values))
+        return bool(connection.execute(insert.on_conflict_do_nothing(index_elements=["key"])).rowcount)
 
     def get(self, key: str) -> Record | None:
-        with self.engine.connect() as connection:
-            row = connection.execute(self.table.select().where(self.table.c.key == key)).first()
+        """The record of a trial, None when it has none yet."""
+        query = self.table.select().where(self.table.c.key == key, self.table.c.state.in_(OVER))
+        with self.database.reading() as connection:
+            row = connection.execute(query).first()
         return None if row is None else _record(row._mapping)
 
     def all(self, spec: str | None = None) -> list[Record]:
         """All records (of one spec), in the order they were finished."""
-        query = self.table.select().order_by(self.table.c.finished, self.table.c.key)
+        table = self.table
+        query = table.select().where(table.c.state.in_(OVER)).order_by(table.c.finished, table.c.key)
         if spec is not None:
-            query = query.where(self.table.c.spec == spec)
-        with self.engine.connect() as connection:
+            query = query.where(table.c.spec == spec)
+        with self.database.reading() as connection:
             return [_record(row._mapping) for row in connection.execute(query)]
 
     def remove(self, records: Iterable[Record]) -> None:
         """Forget these records."""
-        with self.engine.begin() as connection:
+        with self.database.writing() as connection:
             for record in records:
                 connection.execute(self.table.delete().where(self.table.c.key == record.key))
 
 
-def _flat(record: Record) -> dict[str, Any]:
+def flat(record: Record) -> dict[str, Any]:
+    """The columns of a record, as they are written."""
     values = asdict(record)
     for name in JSON_COLUMNS:
         values[name] = json.dumps(values[name], sort_keys=True, default=str, ensure_ascii=False)
@@ -231,7 +194,7 @@ def write_csv(path: str | Path, records: Sequence[Record]) -> Path:
     with atomic_file(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, names, lineterminator="\n", extrasaction="ignore")
         writer.writeheader()
-        writer.writerows(_flat(record) for record in ordered)
+        writer.writerows(flat(record) for record in ordered)
     return Path(path)
 
 

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from foveate.bench.ledger import PAPERS, Ledger, Place, Published, format_rows
-from foveate.bench.needs import COUNTS, PRINTED, first_obstacle, hours, loader_name, obstacle, opened, recipe
+from foveate.bench.ledger import PAPERS, FigurePlace, Ledger, Published, format_rows
+from foveate.bench.needs import COUNTS, PRINTED_METRICS, first_obstacle, hours, loader_name, obstacle, opened, recipe
 from foveate.bench.run import commit
 from foveate.bench.status import duration
 from foveate.data.benchmark import Benchmark
@@ -19,7 +19,7 @@ from foveate.files import atomic_file
 
 
 @dataclass(frozen=True)
-class Ours(Place):
+class Ours(FigurePlace):
     """A figure made here for a published row, and what made it."""
 
     value: float
@@ -78,7 +78,7 @@ class Reproduction:
         began = time.perf_counter()
         data = opened(loader_name(row) or "", None if self.root is None else str(self.root))
         value, used = (_count(row, data), "") if row.metric in COUNTS else _measured(row, data)
-        shared = {f.name: getattr(row, f.name) for f in fields(Place)}
+        shared = {f.name: getattr(row, f.name) for f in fields(FigurePlace)}
         spent = round(time.perf_counter() - began, 1)
         return Ours(**shared, value=value, seconds=spent, command=self.command, commit=commit(), supervision=used)
 
@@ -147,7 +147,7 @@ def _measured(row: Published, data: Benchmark) -> tuple[float, str]:
     target = data.get("target") if made.on_target and row.settings.get("dfr") != "train" else None
     system.fit(data.train, target, data.get("val"))
     report = evaluate(system, data[row.split])
-    share = report.value(PRINTED[row.metric])
+    share = report.value(PRINTED_METRICS[row.metric])
     return (100 * share if float(row.value) > 1 else share), system.supervision()
 
 

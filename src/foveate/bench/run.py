@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import logging
 import multiprocessing
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from foveate.bench import sweep as sweeps
 from foveate.bench.records import Record
 from foveate.bench.spec import Spec, parse_spec
+from foveate.bench.standing import Standing
 from foveate.bench.sweep import Sweep
-from foveate.bench.trial import Bench, Cell, watching
-from foveate.bench.workers import heartbeat, worker_name
-from foveate.errors import FoveateError, MissingExtra
+from foveate.bench.trial import Bench
+from foveate.bench.work import work, work_once
+from foveate.bench.workers import worker_name
+from foveate.errors import FoveateError
 
 POLL = 0.3
 LONGEST = 5.0
@@ -49,7 +46,6 @@ class Job:
         imports: modules to import first, for instance those that define systems of one's own.
         threads: threads a worker computes with.
         log_to: ``mlflow`` and ``tensorboard`` may get the figures too.
-        unclaimed: see :data:`foveate.bench.sweep.UNCLAIMED`.
         methods, datasets: run these only; by default all of the spec.
     """
 
@@ -61,7 +57,6 @@ class Job:
     imports: Sequence[str] = ()
     threads: int = 1
     log_to: Sequence[str] = ()
-    unclaimed: float = sweeps.UNCLAIMED
     commit: str = field(default_factory=lambda: commit())
     methods: Sequence[str] = ()
     datasets: Sequence[str] = ()
@@ -71,7 +66,7 @@ class Job:
         return parse_spec(self.text, self.named).part(self.methods, self.datasets)
 
     def sweep(self) -> Sweep:
-        return Sweep(self.spec(), self.storage, self.unclaimed)
+        return Sweep(self.spec(), self.storage)
 
 
 def import_modules(names: Sequence[str]) -> None:
@@ -98,7 +93,7 @@ def run(
     """
     sweep = job.sweep()  # a mistake in the spec shows before anything is started
     told = {r.key for r in sweep.current()}
-    if sweep.maintain():
+    if sweep.maintain().over:
         return sweep.current()
     if ray is not None:
         from foveate.bench.ray_cluster import RayTeam
@@ -110,18 +105,19 @@ def run(
         while True:
             began = time.process_time()  # not the clock: on a busy machine that runs on while this process waits
             team.look_after(sweep)  # before the queue is: it says which workers died by themselves
-            over = sweep.maintain()
-            _tell_news(sweep, told, say)
-            if over:
+            standing = sweep.maintain()
+            _tell_news(sweep, standing, told, say)
+            if standing.over:
                 break
             # looking after the queue may take no more than a few percent of the machine
             time.sleep(min(max(POLL, 20 * (time.process_time() - began)), LONGEST) if team.size else 0.0)
     return sweep.current()
 
 
-def _tell_news(sweep: Sweep, told: set[str], say: Callable[[str], None]) -> None:
-    for record in sweep.current():
-        if record.key in told:
+def _tell_news(sweep: Sweep, standing: Standing, told: set[str], say: Callable[[str], None]) -> None:
+    for row in (row for cell in sweep.cells for row in standing.belonging(cell)):
+        record = None if row.key in told else sweep.records.get(row.key)
+        if record is None:
             continue
         told.add(record.key)
         point = ", ".join(f"{k} {v}" for k, v in record.point.items())
@@ -206,116 +202,6 @@ def _worker_process(job: Job, reader: Any, writer: Any) -> None:
 
     threading.Thread(target=leave_with_coordinator, daemon=True).start()
     work(job)
-
-
-def work(job: Job, until: Callable[[], bool] | None = None) -> int:
-    """Run trials as they are queued, until told that it is enough (or the process is ended); how many were run."""
-    import torch
-
-    torch.set_num_threads(job.threads)
-    sweep = job.sweep()
-    bench, name, count = Bench(sweep.spec, job.runs), worker_name(), 0
-    pause = 0.05
-    with heartbeat(sweep, name):
-        while not (until is not None and until()):
-            if work_once(job, sweep, bench, name):
-                count, pause = count + 1, 0.05
-                continue
-            time.sleep(pause)
-            pause = min(2 * pause, 1.0)
-    return count
-
-
-def work_once(job: Job, sweep: Sweep, bench: Bench, worker: str) -> bool:
-    """Run one waiting trial; False when none waits."""
-    claimed = sweep.claim(worker)
-    if claimed is None:
-        return False
-    cell, trial = claimed
-    attrs = sweep.store.get_trial(trial._trial_id).user_attrs
-    point, key = attrs["point"], attrs["key"]
-    found = sweep.records.get(key)
-    if found is None:
-        digest = sweep.digests[cell.dataset, cell.method]
-        record = Record(
-            sweep.spec.name, digest, cell.dataset, cell.method, cell.seed, point,
-            select=sweep.spec.select_of(cell.dataset), system=sweep.spec.methods[cell.method].system,
-            command=job.command, commit=job.commit, host=socket.gethostname(),
-        )  # fmt: skip
-        if attrs.get("attempt", 1) > sweeps.ATTEMPTS:
-            record.state = "failed"
-            record.error = f"its worker died {sweeps.ATTEMPTS} times on it (out of memory?); see the log."
-        else:
-            _run(job, sweep, bench, cell, trial, record)
-        found = record
-        found.finished = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-    sweep.finish(trial, found)
-    return True
-
-
-def _run(job: Job, sweep: Sweep, bench: Bench, cell: Cell, trial: Any, record: Record) -> None:
-    """Fill in ``record``: figures, or the traceback of what went wrong."""
-    folder = bench.folder(cell, record.key)
-    for litter in folder.parent.glob(f".{folder.name}.*"):  # what a killed attempt at this trial left behind
-        shutil.rmtree(litter, ignore_errors=True)
-    log = folder.with_suffix(".log")
-    log.parent.mkdir(parents=True, exist_ok=True)
-    record.log = os.path.relpath(log, job.runs)
-    began, step = time.perf_counter(), 0
-    pruned = sweep.optuna.TrialPruned
-
-    def report(score: float) -> None:
-        nonlocal step
-        step += 1
-        trial.report(score, step)
-        if trial.should_prune():
-            raise pruned(f"lags behind at epoch {step} with {score:.4f}")
-
-    with _logging_to(log, f"{cell} {record.point}"):
-        try:
-            base = None
-            if sweep.spec.methods[cell.method].post_hoc:
-                chosen = sweep.best(Cell(cell.dataset, "base", cell.seed))
-                assert chosen is not None  # maintain() queues a cell only when what it needs is there
-                base = bench.base_of(cell, chosen.point, chosen.key)
-            watch = watching(report) if sweep.spec.methods[cell.method].prune else contextlib.nullcontext()
-            with watch:
-                found = bench.run(cell, record.point, record.key, base)
-            record.score, record.metrics, record.settings = found.score, found.metrics, found.settings
-            record.supervision, record.seconds, record.weights = found.supervision, found.seconds, found.weights
-            for kind in job.log_to:
-                from foveate.bench.logging_to import log_record
-
-                log_record(kind, record, found.epochs, Path(job.runs))
-        except pruned as stop:
-            record.state, record.error, record.seconds = "pruned", str(stop), time.perf_counter() - began
-        except Exception as error:
-            record.state, record.seconds = "failed", time.perf_counter() - began
-            record.error = traceback.format_exc()
-            if isinstance(error, MissingExtra):
-                record.error = str(error)
-            print(record.error, file=sys.stderr)
-
-
-@contextlib.contextmanager
-def _logging_to(path: Path, title: str) -> Iterator[None]:
-    """Everything printed, warned and logged meanwhile goes to ``path``."""
-    logger = logging.getLogger("foveate")
-    level, passes = logger.level, logger.propagate
-    with open(path, "w", encoding="utf-8") as file:
-        print(title, file=file, flush=True)
-        handler = logging.StreamHandler(file)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-        logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
-        logger.propagate = False  # the screen is for the coordinator's lines
-        try:
-            with contextlib.redirect_stdout(file), contextlib.redirect_stderr(file):
-                yield
-        finally:
-            logger.removeHandler(handler)
-            logger.setLevel(level)
-            logger.propagate = passes
 
 
 def commit() -> str:

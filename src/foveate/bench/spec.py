@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,12 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 import foveate.systems as systems
 from foveate.bench.places import Places, read_yaml
-from foveate.data.registry import loader
-from foveate.engine import TrainSettings, check_metric
+from foveate.bench.spec_checks import mistakes
 from foveate.errors import FoveateError, suggest
-
-GIVEN = {"base", "seed", "select", "progress", "checkpoint", "store"}
-"""Settings the bench itself gives to every system that takes them."""
 
 
 class _Strict(BaseModel):
@@ -54,7 +49,7 @@ class DataSpec(_Strict):
     select: str | None = None
 
 
-class Range(_Strict):
+class SearchRange(_Strict):
     """Numbers from ``low`` to ``high`` to draw from; whole ones when both ends are whole."""
 
     low: int | float
@@ -63,10 +58,17 @@ class Range(_Strict):
     step: int | float | None = None
 
     @model_validator(mode="after")
-    def _ordered(self) -> Range:
+    def _ordered(self) -> SearchRange:
         if not self.low < self.high or (self.log and self.low <= 0):
             raise ValueError(f"a range needs low < high (and low > 0 on a log scale), found {self.low} and {self.high}")
+        if self.log and self.step is not None:
+            raise ValueError("a range on a log scale has no step; leave one of the two out")
         return self
+
+    def holds(self, value: Any) -> bool:
+        """Whether ``value`` lies in the range (its last digits apart)."""
+        spare = 1e-9 * max(abs(self.low), abs(self.high))
+        return isinstance(value, (int, float)) and self.low - spare <= value <= self.high + spare
 
 
 class Method(_Strict):
@@ -92,7 +94,7 @@ class Method(_Strict):
     base: bool | None = None
     settings: dict[str, Any] = Field(default_factory=dict)
     grid: dict[str, list[Any]] = Field(default_factory=dict)
-    space: dict[str, Range] = Field(default_factory=dict)
+    space: dict[str, SearchRange] = Field(default_factory=dict)
     search: Literal["grid", "random", "tpe"] = "grid"
     trials: int | None = Field(None, ge=1)
     prune: Literal["median", "halving", "hyperband"] | None = None
@@ -111,7 +113,7 @@ class Method(_Strict):
 
     @property
     def post_hoc(self) -> bool:
-        return bool(getattr(self.kind, "post_hoc", False))
+        return self.kind.post_hoc
 
     @property
     def searches_once(self) -> bool:
@@ -132,7 +134,11 @@ class Method(_Strict):
         """
         if self.search == "grid":
             return point in self.points()
-        return {*point} == {*self.grid, *self.space} and all(point[k] in values for k, values in self.grid.items())
+        return (
+            {*point} == {*self.grid, *self.space}
+            and all(point[name] in values for name, values in self.grid.items())
+            and all(limits.holds(point[name]) for name, limits in self.space.items())
+        )
 
 
 class Spec(_Strict):
@@ -214,124 +220,6 @@ class Spec(_Strict):
         return hashlib.blake2b(json.dumps(parts, sort_keys=True, default=str).encode(), digest_size=6).hexdigest()
 
 
-Mistake = tuple[tuple[str | int, ...], str]
-
-
-def _mistakes(spec: Spec) -> Iterator[Mistake]:
-    """What the types alone do not tell, with its place."""
-    if (spec.data is None) == (not spec.datasets):
-        yield ("data",), "name the data: either 'data' (one dataset) or 'datasets' (several, by label)."
-        return
-    if spec.data is not None and not spec.data.name:
-        yield ("data", "name"), "this field is missing."
-        return
-    yield from _checked(("training",), TrainSettings.of, spec.training)
-    yield from _checked(("select",), check_metric, spec.select)
-    yield from _seed_mistakes((), spec.seeds)
-    for label, data in spec.sets().items():
-        at = ("data",) if spec.data is not None else ("datasets", label)
-        yield from _seed_mistakes(at, data.seeds or [])
-        if data.select is not None:
-            yield from _checked((*at, "select"), check_metric, data.select)
-        yield from _data_mistakes(at, data)
-    for label, method in spec.methods.items():
-        yield from _method_mistakes(spec, label, method)
-
-
-def _seed_mistakes(at: tuple[str, ...], seeds: list[int]) -> Iterator[Mistake]:
-    for number, seed in enumerate(seeds):
-        if seeds.index(seed) != number:
-            yield (*at, "seeds", number), f"the seed {seed} is here a second time; remove one."
-
-
-def _data_mistakes(at: tuple[str, ...], data: DataSpec) -> Iterator[Mistake]:
-    try:
-        parameters = inspect.signature(loader(data.name)).parameters
-    except FoveateError as error:
-        yield (*at, "name"), str(error)
-        return
-    options = [p for p in parameters if p not in ("root", "seed")]
-    for name in data.options:
-        if name not in options:
-            yield (*at, "options", name), f"{data.name} has no option '{name}'.{suggest(name, options)}"
-    yield from _checked((*at, "training"), TrainSettings.of, data.training)
-
-
-def _method_mistakes(spec: Spec, label: str, method: Method) -> Iterator[Mistake]:
-    at = ("methods", label)
-    try:
-        kind = method.kind
-    except FoveateError as error:
-        yield (*at, "system"), str(error)
-        return
-    if label == "base" and kind is not systems.ERM:
-        yield (*at, "system"), f"'base' is ERM on train only; found {method.system}."
-    if method.post_hoc and "base" not in spec.methods:
-        yield at, f"{method.system} starts from the method 'base', which the spec does not list."
-    sets = [dataset for dataset in spec.sets() if method.runs_on(dataset)]
-    known = list(spec.sets())
-    for number, dataset in enumerate(method.datasets or ()):
-        if dataset not in known:
-            yield (*at, "datasets", number), f"the spec has no dataset '{dataset}'.{suggest(dataset, known)}"
-    if method.post_hoc and (lone := [d for d in sets if not spec.methods["base"].runs_on(d)]):
-        yield (*at, "datasets"), f"{method.system} starts from 'base', which does not run on {lone[0]}."
-    if method.base is not None and method.base != method.post_hoc:
-        does = "starts" if method.post_hoc else "does not start"
-        yield (*at, "base"), f"{method.system} {does} from the base model; leave 'base' out."
-    takes = kind.setting_names()
-    if not method.post_hoc and "backbone" in takes and "backbone" not in {**method.settings, **method.grid}:
-        for dataset in sets:
-            if spec.network_of(dataset, label) is None:
-                yield (
-                    at,
-                    f"{method.system} trains a network, and none is named: give the spec 'network: {{backbone: …}}'.",
-                )
-                return
-    if method.search == "grid" and (method.space or method.trials):
-        yield (*at, "space" if method.space else "trials"), "a grid search has neither; say 'search: random' or 'tpe'."
-    if method.search != "grid" and method.trials is None:
-        yield (*at, "search"), f"'{method.search}' needs to know how many points to try: give 'trials'."
-    if method.prune and method.post_hoc:
-        yield (*at, "prune"), "systems on a base are cheap and are not pruned; leave 'prune' out."
-    trained = TrainSettings.model_fields if kind.trains() else {}
-    known = [n for n in {**dict.fromkeys(takes), **trained} if n not in (*GIVEN, "training")]
-    for where, names in (("settings", method.settings), ("grid", method.grid), ("space", method.space)):
-        for name in names:
-            if name in GIVEN:
-                yield (*at, where, name), f"the bench gives '{name}' to every method; leave it out."
-            elif name not in known:
-                yield (*at, where, name), f"{method.system} has no such setting.{suggest(name, known)}"
-    for name in {**method.grid, **method.space}:
-        if (name in method.settings) + (name in method.grid) + (name in method.space) > 1:
-            yield (*at, "grid" if name in method.grid else "space", name), f"'{name}' is given twice; remove one."
-    for name, values in method.grid.items():
-        if not values:
-            yield (*at, "grid", name), "the list is empty; give at least one value."
-        for number, value in enumerate(values):
-            yield from _checked((*at, "grid", name, number), _try, kind, {**method.settings, name: value})
-    for name, limits in method.space.items():
-        for value in (limits.low, limits.high):
-            yield from _checked((*at, "space", name), _try, kind, {**method.settings, name: value})
-    yield from _checked((*at, "settings"), _try, kind, method.settings)
-
-
-def _try(kind: type[systems.System], settings: dict[str, Any]) -> None:
-    """A value that does not fit shows before anything runs."""
-    names = kind.setting_names()
-    network = {"backbone": "micro_resnet"} if "backbone" in names and "backbone" not in settings else {}
-    try:
-        kind(**network, **settings).check()
-    except TypeError as error:
-        raise FoveateError(f"{kind.__name__} does not take these settings: {error}.") from error
-
-
-def _checked(at: tuple[str | int, ...], check: Any, *args: Any) -> Iterator[Mistake]:
-    try:
-        check(**args[0]) if check == TrainSettings.of else check(*args)
-    except FoveateError as error:
-        yield at, str(error)
-
-
 def read_spec(path: str | Path) -> Spec:
     """The checked spec of a YAML file; a mistake is named with its line and its field.
 
@@ -362,7 +250,7 @@ def parse_spec(text: str, named: str = "the spec") -> Spec:
         spec = Spec.model_validate(values)
     except ValidationError as error:
         raise _explained(error, places, named) from None
-    for at, what in _mistakes(spec):
+    for at, what in mistakes(spec):
         raise FoveateError(f"{named}, line {places.line(at)}, {'.'.join(map(str, at))}: {what}")
     return spec
 
@@ -391,5 +279,5 @@ def _home(where: Sequence[str | int]) -> type[BaseModel]:
     if "network" in names:
         return NetworkSpec
     if names[0] == "methods":
-        return Range if "space" in names else Method
+        return SearchRange if "space" in names else Method
     return DataSpec if names[0] in ("data", "datasets") else Spec

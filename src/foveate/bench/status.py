@@ -61,26 +61,21 @@ def duration(seconds: float) -> str:
 
 def status(sweep: Sweep) -> Status:
     """Where the sweep stands; reads only."""
-    rows = sweep.current()
+    standing, rows = sweep.standing(), sweep.current()
     states = Counter(r.state for r in rows)
     mean = _means(rows)
-    counts = sweep.counts()
     total = running = blocked = 0
     left: float | None = 0.0
     for cell in sweep.cells:
-        mine = [r for r in rows if r.cell == (cell.dataset, cell.method, cell.seed)]
-        method = sweep.spec.methods[cell.method]
-        reused = method.searches_once and cell.seed != sweep.spec.seeds_of(cell.dataset)[0]
-        count = 1 if reused else (len(method.points()) if method.search == "grid" else method.trials or 0)
+        slots = standing.slots[cell]
+        # slots that drew a point which is there already are no trials of their own
+        count = sweep.agenda.size(cell) - sum(slot.row is not None and slot.row.state == "same" for slot in slots)
         total += count
-        needed = [n for n in sweep.waits_for(cell) if sweep.best(n, rows) is None]
-        gone = [n for n in needed if any(r.cell == (n.dataset, n.method, n.seed) and r.state == "failed" for r in rows)]
-        if gone and not mine:
+        if cell in standing.blocked and not standing.belonging(cell):
             blocked += count
             continue
-        open_ = max(count - len(mine), 0)
-        if open_:
-            running += counts.get(sweep.name(cell), {}).get("RUNNING", 0)
+        running += sum(slot.row is not None and slot.row.state == "running" for slot in slots)
+        if open_ := max(count - len(standing.belonging(cell)), 0):
             seconds = mean.get((cell.dataset, cell.method), mean.get("all"))
             left = None if seconds is None or left is None else left + open_ * seconds
     failures = [r for r in rows if r.state == "failed"]

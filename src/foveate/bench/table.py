@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from foveate.bench.records import Record
-from foveate.bench.sweep import choose
+from foveate.bench.standing import choose
 from foveate.bench.trial import Cell
 from foveate.errors import FoveateError, suggest
 from foveate.measure import columns as usual

@@ -9,7 +9,7 @@ import json
 import logging
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,12 @@ from typing import Any
 import foveate.systems as systems
 from foveate.assemble.parted import Parted
 from foveate.assemble.system import System
-from foveate.bench.spec import GIVEN, Spec
+from foveate.bench.spec import Spec
+from foveate.bench.spec_checks import GIVEN
 from foveate.data.benchmark import Benchmark
 from foveate.data.registry import load as load_data
 from foveate.data.registry import loader
-from foveate.engine import Selection, TrainSettings
+from foveate.engine import Callback, TrainSettings
 from foveate.errors import FoveateError
 from foveate.measure import SmallGroupWarning, described, figures_of, half_mask
 
@@ -48,6 +49,11 @@ def cells(spec: Spec) -> list[Cell]:
     turns = range(max(len(spec.seeds_of(d)) for d in spec.sets()))
     seeds = [(d, spec.seeds_of(d)[turn]) for turn in turns for d in spec.sets() if turn < len(spec.seeds_of(d))]
     return [Cell(d, m, s) for d, s in seeds for m in labels if spec.methods[m].runs_on(d)]
+
+
+def trial_folder(spec: str, cell: Cell, key: str) -> Path:
+    """Where a trial's model is kept in the folder of the runs; its log is the same with ``.log``."""
+    return Path(spec) / cell.dataset / cell.method.replace(" ", "-") / str(cell.seed) / key
 
 
 @dataclass
@@ -86,7 +92,7 @@ class Bench:
 
     def folder(self, cell: Cell, key: str) -> Path:
         """Where the fitted model of a trial is kept."""
-        return self.runs / self.spec.name / cell.dataset / cell.method.replace(" ", "-") / str(cell.seed) / key
+        return self.runs / trial_folder(self.spec.name, cell, key)
 
     def build(self, cell: Cell, point: dict[str, Any]) -> System:
         """The system of a cell with the settings of one point, not fitted."""
@@ -117,22 +123,26 @@ class Bench:
             training["epochs"] = round(TrainSettings.of(**training).epochs * len(data.train) / kept)
         return method.kind(**{**given, **training, **chosen})
 
-    def fit(self, system: System, cell: Cell, base: System | None) -> None:
-        """Fit on what the protocol gives the method: base on train, post-hoc systems on target, others on both."""
+    def fit(self, system: System, cell: Cell, base: System | None, callbacks: Sequence[Callback] = ()) -> None:
+        """Fit on what the protocol gives the method: base on train, post-hoc systems on target, others on both.
+
+        ``callbacks`` hear of every epoch, where the system has epochs.
+        """
         data, method = self.data(cell.dataset, cell.seed), self.spec.methods[cell.method]
         val = None if method.last else data.get("val")
         if method.post_hoc:
-            system.base = base  # type: ignore[attr-defined]
-            system.fit(data.target, val=val)
+            system.set_params(base=base).fit(data.target, val=val, callbacks=callbacks)
             return
         wanted = method.target if method.target is not None else cell.method != "base"
-        system.fit(data.train, data.get("target") if wanted else None, val)
+        system.fit(data.train, data.get("target") if wanted else None, val, callbacks=callbacks)
 
-    def run(self, cell: Cell, point: dict[str, Any], key: str, base: System | None) -> Outcome:
+    def run(
+        self, cell: Cell, point: dict[str, Any], key: str, base: System | None, callbacks: Sequence[Callback] = ()
+    ) -> Outcome:
         """Fit, save and measure one trial."""
         began = time.perf_counter()
         system = self.build(cell, point)
-        self.fit(system, cell, base)
+        self.fit(system, cell, base, callbacks)
         folder = self.folder(cell, key)
         system.save(folder)
         with warnings.catch_warnings():
@@ -207,23 +217,3 @@ def hash_file(path: Path) -> str:
         for block in iter(lambda: file.read(1 << 20), b""):
             hasher.update(block)
     return hasher.hexdigest()
-
-
-@contextlib.contextmanager
-def watching(report: Callable[[float], None]) -> Iterator[None]:
-    """Call ``report(score)`` (larger is better) whenever a training run validates; an exception it raises ends the run.
-
-    Systems do not hand a callback down to the loop, and all of them validate through :class:`Selection`.
-    """
-    plain = Selection.score
-
-    def score(self: Selection, *args: Any, **kwargs: Any) -> dict[str, float]:
-        found = plain(self, *args, **kwargs)
-        report(described(self.metric).goodness(found[self.metric]))
-        return found
-
-    Selection.score = score  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        Selection.score = plain  # type: ignore[method-assign]

@@ -52,13 +52,13 @@ def run_command(
     imports: list[str] | None = _IMPORT,
 ) -> None:
     """Run a spec, or go on with it: finished trials are not run again."""
-    from foveate.bench.logging_to import KINDS
+    from foveate.bench.logging_to import LOGGERS
     from foveate.bench.records import write_csv
     from foveate.bench.run import run
     from foveate.bench.table import table
 
-    if unknown := [kind for kind in log_to or () if kind not in KINDS]:
-        raise FoveateError(f"cannot log to '{unknown[0]}'; known: {', '.join(KINDS)}.")
+    if unknown := [kind for kind in log_to or () if kind not in LOGGERS]:
+        raise FoveateError(f"cannot log to '{unknown[0]}'; known: {', '.join(LOGGERS)}.")
     command = shlex.join(["foveate", *sys.argv[1:]])
     job = _job(
         spec, runs, storage, imports, command=command, threads=threads, log_to=tuple(log_to or ()),
@@ -75,6 +75,10 @@ def run_command(
         typer.echo(table(records, order=list(job.spec().methods)))
     if failed:
         typer.echo(f"{len(failed)} trials failed; foveate bench status {spec} says which.", err=True)
+    missing = job.sweep().standing().missing()
+    for line in missing:
+        typer.echo(f"not there: {line}", err=True)
+    if failed or missing:
         raise typer.Exit(1)
 
 
