@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from foveate.export.attended import AttentionPath
 
 import foveate as fv
 from foveate.data.benchmark import Benchmark
@@ -20,6 +19,7 @@ from foveate.errors import DataError, FoveateError, MissingExtra, ModelError, St
 from foveate.export import Runner, plan_of, to_folder
 from foveate.extract import create_backbone
 from foveate.look import cls_attention
+from foveate.look.attention_path import AttentionPath
 
 SMALL = {"embed_dim": 24, "depth": 2, "num_heads": 2, "patch_size": 8}
 

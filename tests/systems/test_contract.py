@@ -190,7 +190,7 @@ class TestContract:
         if kind.trains():
             assert repr(kind(epochs=123)) == f"{name}(epochs=123)"
 
-    def test_fitted_it_scores_and_knows_its_classes(self, name: str) -> None:
+    def test_fitted_it_scores_knows_its_classes_and_comes_back_from_a_folder(self, name: str, tmp_path: Path) -> None:
         case = case_of(name)
         kind_of(name)
         system = case.fitted()
@@ -202,6 +202,12 @@ class TestContract:
         settings = system.settings()
         assert "training" not in settings
         assert not any(isinstance(v, System) for v in settings.values())
+        again = fv.load(system.save(tmp_path / "saved"))
+        if "store" in settings:
+            again.set_params(store=store())
+        assert type(again) is type(system)
+        assert again.supervision() == system.supervision()
+        np.testing.assert_allclose(again.predict_logits(test), system.predict_logits(test), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", NAMES)

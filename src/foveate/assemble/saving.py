@@ -176,10 +176,12 @@ def _read(folder: Path) -> _Described:
 
 def _settings(kind: type[System], params: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The settings of a saved system, if its constructor knows all of them."""
-    known = [*kind.setting_names(), *(TrainSettings.model_fields if kind.trains() else ())]
+    # a base is a system of its own, and training is written down by its words
+    own = [name for name in kind.setting_names() if name not in ("base", "training")]
+    known = [*own, *(TrainSettings.model_fields if kind.trains() else ())]
     given = {name: value for name, value in params.items() if name in known or value is not None}
     for name in given:
-        if name not in known or name in ("base", "training"):  # systems of their own; words that stand one by one
+        if name not in known:
             raise ModelError(
                 f"{folder}: system.json has a setting '{name}', which {kind.__name__} has not.{suggest(name, known)}"
             )

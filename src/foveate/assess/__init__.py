@@ -3,7 +3,7 @@
 >>> import foveate as fv
 >>> data = fv.data.critters(train=40, target=16, val=16, test=16, size=32)
 >>> base = fv.ERM("micro_resnet", epochs=1, progress=False).fit(data.train)
->>> evaluate(base, data.test).total
+>>> evaluate(base, data.test).n
 16
 """
 

@@ -194,7 +194,7 @@ class Bench:
         test = self.data(cell.dataset, cell.seed).test
         height, width = test[0].image.shape[-2:]
         core = None if self.spec.sets()[cell.dataset].core == "masks" else half_mask(height, width)
-        return systems.entanglement(system, test, core=core, images=500, seed=cell.seed)  # type: ignore[arg-type]
+        return systems.entanglement(system, test, core=core, images=500, seed=cell.seed)
 
     def base_of(self, cell: Cell, point: dict[str, Any], key: str) -> System:
         """The base model of a cell's dataset and seed: read from its folder, or fitted again where it is missing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -124,7 +125,7 @@ def _seen_by(view: dict[str, Any], images: Tensor) -> Tensor:
 
 def _open_onnx(path: Path, inputs: list[str]) -> Call:
     try:
-        import onnxruntime  # type: ignore[import-untyped,unused-ignore]
+        onnxruntime = importlib.import_module("onnxruntime")
     except ImportError as error:
         raise MissingExtra("onnxruntime", "onnx", "running an ONNX file") from error
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])

@@ -64,29 +64,31 @@ class Backbone(nn.Module):
     ((2, 128), (2, 128, 4, 4))
     """
 
+    net: Any
+    """timm's module: what networks have in common there is no type of."""
+
     def __init__(self, net: nn.Module, spec: BackboneSpec):
         super().__init__()
         self.net = net
         self.spec = spec
         self.is_vit = hasattr(net, "patch_embed") and hasattr(net, "blocks")
         self.prefix_tokens = int(getattr(net, "num_prefix_tokens", 0)) if self.is_vit else 0
-        self.map_dim = int(net.num_features)  # type: ignore[arg-type]
+        self.map_dim = int(self.net.num_features)
         # some families (MobileNetV3) widen after the pooling; heads see that width
-        self.dim = int(getattr(net, "head_hidden_size", None) or self.map_dim)  # type: ignore[arg-type]
+        self.dim = int(getattr(self.net, "head_hidden_size", None) or self.map_dim)
         self._channels_last = str(getattr(net, "output_fmt", "NCHW")).upper().endswith("NHWC")
 
     @property
     def patch(self) -> int:
         """Side in pixels of a ViT's patches."""
-        stem: Any = self.net.patch_embed
-        return int(stem.patch_size[0])
+        return int(self.net.patch_embed.patch_size[0])
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.net.forward_head(self.net.forward_features(x), pre_logits=True)  # type: ignore[operator]
+        return self.net.forward_head(self.net.forward_features(x), pre_logits=True)
 
     def maps(self, x: Tensor) -> Tensor:
         """Features before pooling, ``[B, map_dim, h, w]``."""
-        features = self.net.forward_features(x)  # type: ignore[operator]
+        features = self.net.forward_features(x)
         if self.is_vit:
             return self.as_grid(features, x.shape[-2:])
         if features.ndim == 4 and self._channels_last:
@@ -103,11 +105,11 @@ class Backbone(nn.Module):
         if self.is_vit:
             raise ModelError(f"'{self.spec.name}' is a ViT: what it pools (a CLS token, say) is not part of its maps.")
         maps = maps.permute(0, 2, 3, 1) if self._channels_last else maps
-        return self.net.forward_head(maps, pre_logits=True)  # type: ignore[operator]
+        return self.net.forward_head(maps, pre_logits=True)
 
     def as_grid(self, tokens: Tensor, image_size: tuple[int, ...] | torch.Size) -> Tensor:
         """ViT tokens ``[B, prefix + N, dim]`` as patch maps ``[B, dim, h, w]``."""
-        patch_h, patch_w = self.net.patch_embed.patch_size  # type: ignore[union-attr,misc]
+        patch_h, patch_w = self.net.patch_embed.patch_size
         h, w = image_size[-2] // patch_h, image_size[-1] // patch_w
         patches = tokens[:, self.prefix_tokens :]
         if tokens.ndim != 3 or patches.shape[1] != h * w:

@@ -122,19 +122,21 @@ class ClipVisual(nn.Module):
         dim: width of the joint space.
     """
 
-    def __init__(self, visual: nn.Module, dim: int):
+    visual: Any
+
+    def __init__(self, visual: Any, dim: int):
         super().__init__()
-        self.visual: Any = visual
+        self.visual = visual
         self.head_hidden_size = dim
         # a class token that is normed, then projected; other towers (ResNets, timm's, attention pools) pool as they do
         plain = hasattr(visual, "ln_post") and visual.attn_pool is None and visual.pool_type == "tok"
         plain = plain and not visual.final_ln_after_pool
-        self.num_features = int(visual.ln_post.normalized_shape[0]) if plain else dim  # type: ignore[union-attr,index]
+        self.num_features = int(visual.ln_post.normalized_shape[0]) if plain else dim
         self.num_prefix_tokens = 1
         if plain:
             # shown as attributes that are no modules: the tower owns the blocks
-            self.__dict__["patch_embed"] = SimpleNamespace(patch_size=visual.conv1.kernel_size)  # type: ignore[union-attr]
-            self.__dict__["blocks"] = visual.transformer.resblocks  # type: ignore[union-attr]
+            self.__dict__["patch_embed"] = SimpleNamespace(patch_size=visual.conv1.kernel_size)
+            self.__dict__["blocks"] = visual.transformer.resblocks
 
     def tokens(self, x: Tensor) -> Tensor:
         """Class and patch tokens after the last norm, ``[B, 1 + N, width]``."""

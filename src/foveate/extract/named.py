@@ -258,7 +258,7 @@ def _from_hub(name: str, size: tuple[int, int] | None) -> Backbone:
         )
     backbone = create_backbone(name, image_size=size or native_size(name), pretrained=True)
     if backbone.is_vit and size is not None:
-        _check_patches(size, backbone.net.patch_embed.patch_size, name)  # type: ignore[union-attr,arg-type]
+        _check_patches(size, backbone.net.patch_embed.patch_size, name)
     return backbone
 
 

@@ -41,9 +41,10 @@ class AttentionAdapter(nn.Module):
 
     def __init__(self, dim: int, hidden: int = 8):
         super().__init__()
-        self.mlp = nn.Sequential(nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, 1))
-        nn.init.zeros_(self.mlp[2].weight)  # type: ignore[arg-type]
-        nn.init.zeros_(self.mlp[2].bias)  # type: ignore[arg-type]
+        first, last = nn.Linear(dim, hidden), nn.Linear(hidden, 1)
+        self.mlp = nn.Sequential(first, nn.GELU(), last)
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
 
     def forward(self, tokens: Tensor, attention: Tensor) -> Tensor:
         """Patch tokens ``[B, h * w, dim]`` and their attention ``[B, h, w]`` to an adapted map ``[B, h, w]``."""
