@@ -48,8 +48,8 @@ _list(
     ("everywhere", "everywhere:Everywhere", "every place counts the same"),
     ("centre", "everywhere:Centre", "a bump in the middle of the image"),
     ("truth", "everywhere:Truth", "where the object is, by its true mask"),
-    ("attention", "attended:ClsAttention", "what a ViT's class token attends to"),
-    ("adapted", "attended:AdaptedAttention", "the same, corrected by a small MLP that learns from labels (A² adapter)"),
+    ("attention", "attentive:ClsAttention", "what a ViT's class token attends to"),
+    ("adapted", "attentive:AdaptedAttention", "the same, corrected by a small MLP that learns from labels (A²)"),
     ("clusters", "clusters:PatchClusters", "the cluster of CLIP patches that a general prompt fits (TTR)"),
 )  # fmt: skip
 _list(

@@ -126,7 +126,7 @@ def test_save_and_load_bit_for_bit(fitted: fv.A2Adapter, data: Benchmark, tmp_pa
     pictures = [data.test[i].image for i in range(8)]
     assert np.array_equal(again.predict_logits(pictures), fitted.predict_logits(pictures))
     assert torch.equal(again.look(pictures).map, fitted.look(pictures).map)
-    assert again.history_.loss == fitted.history_.loss  # type: ignore[attr-defined]
+    assert again.adapter_history_.loss == fitted.adapter_history_.loss  # type: ignore[attr-defined]
     assert again.supervision() == fitted.supervision() == "train: labels"
 
 
@@ -160,9 +160,9 @@ def test_supervision_is_told(data: Benchmark, vit: fv.extract.Backbone, tmp_path
 
 def test_bad_settings(data: Benchmark, vit: fv.extract.Backbone) -> None:
     with pytest.raises(FoveateError, match="no setting 'stepps'"):
-        fv.A2Adapter(vit, vit, adapter={"stepps": 3})
+        fv.A2Adapter(vit, vit, adapter={"stepps": 3}).fit(data.train)
     with pytest.raises(FoveateError, match="unknown weigh"):
-        fv.A2Adapter(vit, vit, weigh="pixels")  # type: ignore[arg-type]
+        fv.A2Adapter(vit, vit, weigh="pixels").fit(data.train)  # type: ignore[arg-type]
     with pytest.raises(FoveateError, match="11 crops cannot be chosen from 10"):
         fv.A2Adapter(vit, vit, crops=11, **SHORT).fit(data.train)
     with pytest.raises(FoveateError, match="takes in the whole image"):

@@ -98,7 +98,7 @@ def test_errors_are_sentences(data: Benchmark, erm: fv.ERM) -> None:
     with pytest.raises(FoveateError, match="DAR starts from a fitted model"):
         fv.DAR().fit(data.target)
     with pytest.raises(FoveateError, match="unknown variant 'magic'"):
-        fv.DFR(erm, variant="magic")
+        fv.DFR(erm, variant="magic").fit(data.target)
     plain = fv.data.GroupedDataset(data.target.images, data.target.labels, data.target.class_names)
     with pytest.raises(DataError, match="DFR needs groups"):
         fv.DFR(erm).fit(plain)

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from foveate.systems.prompted import PromptDecision
 
 import foveate as fv
 from foveate.data.images import ArrayImages
 from foveate.errors import FoveateError
-from foveate.extract import FrozenModel, create_backbone
+from foveate.extract import create_backbone
+from foveate.extract.clip import Clip
 
 pytest.importorskip("open_clip")
 
@@ -30,27 +30,24 @@ def halves(left: int, right: int) -> np.ndarray[Any, Any]:
     return image
 
 
-@pytest.fixture
-def fitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> fv.TTR:
+@pytest.fixture(params=["masked", "mean"])
+def fitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> fv.TTR:
     """A TTR whose patch tokens are the brightness of each patch: bright patches are what the general prompt means."""
     torch.manual_seed(0)
     data = fv.data.GroupedDataset(ArrayImages(np.stack([halves(250, 20), halves(20, 250)])), [0, 1], ["a", "b"])
-    system = fv.TTR("open_clip:unused", clusters=2, components=1, store=tmp_path)
     backbone = create_backbone("open_clip_visual", config=TOWER)
     view = fv.data.Preprocess((32, 32), mean=(0.5,) * 3, std=(0.25,) * 3)
-    system.embedder_ = FrozenModel(backbone, view)
-    system.preprocess_ = fv.data.Preprocess((32, 32), mean=(0.0,) * 3, std=(1.0,) * 3)
-    system._remember(data)
-    system._state_needs("train")
-    system.views_, system.scores_, system.chosen_ = (0,), [], {}
-    system.general_ = torch.tensor([1.0, 0.0])
-    system.head_ = PromptDecision(np.eye(2, 24))
+    clip = Clip(backbone, view, lambda texts: torch.eye(24)[: len(texts)], 100.0, "unused")
+    monkeypatch.setattr("foveate.extract.frozen_model.open_clip_model", lambda name, size: clip)
+    system = fv.TTR("open_clip:unused", clusters=2, components=1, how=request.param, store=tmp_path).fit(data)
+    system.parts_.look.general_ = torch.tensor([1.0, 0.0])
 
     def brightness(model: Any, images: torch.Tensor) -> torch.Tensor:
         bright = torch.nn.functional.avg_pool2d(images.mean(1, keepdim=True), 8).flatten(1)
         return torch.stack([bright, 1 - bright], dim=2)
 
-    monkeypatch.setattr("foveate.systems.ttr.joint_tokens", brightness)
+    for place in ("look.clusters", "extract.extractor"):
+        monkeypatch.setattr(f"foveate.{place}.joint_tokens", brightness)
     return system
 
 
@@ -63,13 +60,11 @@ def test_the_cluster_that_fits_the_prompt_is_kept(fitted: fv.TTR) -> None:
     assert torch.equal(gaze.mask[1], gaze.mask[0].flip(1))
 
 
-@pytest.mark.parametrize("how", ["masked", "mean"])
-def test_pixels_outside_the_cluster_do_not_count(how: Any, fitted: fv.TTR) -> None:
-    fitted.how = how
+def test_pixels_outside_the_cluster_do_not_count(fitted: fv.TTR) -> None:
     one, other = torch.full((1, 3, 32, 32), 0.1), torch.full((1, 3, 32, 32), 0.1)
     one[..., :16], other[..., :16] = 0.9, 0.9
     other[..., 16:] = 0.2  # still dark: the clusters stay the same
-    if how == "masked":
+    if fitted.how == "masked":
         assert torch.equal(fitted._features(one, (0,)), fitted._features(other, (0,)))
     else:
         torch.testing.assert_close(fitted._features(one, (0,)), fitted._features(other, (0,)))

@@ -48,9 +48,9 @@ def dataset(images: list[np.ndarray[Any, Any]], labels: list[int]) -> fv.data.Gr
 @pytest.fixture
 def meaning(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Texts that mean what the tiny model sees: "red" is where it puts a plain red image, and so on."""
-    import foveate.systems.prompted as prompted
+    import foveate.extract.frozen_model as models
 
-    real = prompted.open_clip_model
+    real = models.open_clip_model
 
     def with_meaning(name: str, size: int | None = None) -> Any:
         clip = real(name, size)
@@ -66,7 +66,7 @@ def meaning(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
         return type(clip)(clip.visual, clip.preprocess, encode, 100.0, clip.name)
 
-    monkeypatch.setattr(prompted, "open_clip_model", with_meaning)
+    monkeypatch.setattr(models, "open_clip_model", with_meaning)
 
 
 class Looks:
@@ -90,7 +90,7 @@ def test_one_crop_decides_where_the_whole_image_misleads(
     full = fv.ZeroShot(tiny, store=tmp_path).fit(data)
     assert full.predict(data).tolist() == [1, 0]
     system = fv.A2ZeroShot(tiny, vit, crop=16, store=tmp_path)
-    monkeypatch.setattr(fv.A2ZeroShot, "_attend", lambda self, images: Looks((3, 3))(images))
+    monkeypatch.setattr(fv.look.ClsAttention, "__call__", lambda self, images: Looks((3, 3))(images))
     system.fit(data)
     assert system.predict(data).tolist() == [0, 1]
     x, y, size = system.look([data[0].image]).boxes[0, 0].tolist()  # type: ignore[index]

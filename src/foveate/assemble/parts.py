@@ -82,6 +82,8 @@ class Parts:
                 part.model_ = made[other].model_
             else:
                 part.restore(learned, own)
+            if not getattr(part, "model", "named"):  # given ready made: a new fit starts from what was saved
+                part.model = part.model_
         return cls(**made)
 
 

@@ -404,6 +404,9 @@ class Piped(System):
         self.parts_ = Parts.restored(config["parts"], tensors)
         if self.whole:
             self.preprocess_ = self.parts_.extract.model_.view
+        for setting, part in (("embedder", self.parts_.extract), ("attention", self.parts_.look)):
+            if not getattr(self, setting, "named"):  # it was given ready made: a new fit starts from what was saved
+                setattr(self, setting, part.model_)
         self.views_ = tuple(int(v) for v in config["views"])
         self.chosen_, self.scores_, self.fitted_on_ = config["chosen"], config["scores"], str(config["fitted_on"])
 

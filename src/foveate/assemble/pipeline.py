@@ -6,6 +6,8 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from torch import Tensor
+
 from foveate.assemble.needs import Needs
 from foveate.assemble.parts import Parts
 from foveate.assemble.piped import Piped, Reading
@@ -94,6 +96,11 @@ class Pipeline(Piped):
             pool=pool if isinstance(pool, Part) else LearnedPool(pool),
             decide=own(self.decide, Logistic()),
         )
+
+    def _restore(self, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        super()._restore(config, tensors)
+        for slot, part in self.parts_.items():  # the settings are parts, which a file of plain values cannot hold
+            setattr(self, slot, part)
 
     def reading(self) -> Reading:
         return Reading(

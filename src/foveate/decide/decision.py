@@ -40,7 +40,7 @@ class Decision(Part):
     def expects(self, data: GroupedDataset, who: str) -> None:
         """Raise when ``data`` lacks what it is fitted on; before anything is read."""
         if "groups" in self.uses:
-            data.require_groups(f"{who} with a DFR head")
+            data.require_groups(who if who == "DFR" else f"{who} with a DFR head")
 
     def strengths(self) -> tuple[float, ...]:
         """What to choose from on validation images; one value is no choice."""

@@ -81,6 +81,10 @@ class FrozenModel:
             raise ModelError(f"'{backbone.spec.name}' was built for {side[0]} x {side[1]} px; build it for a square.")
         return cls(backbone, default_preprocess(backbone, side))
 
+    def state_dict(self) -> dict[str, Tensor]:
+        """Its weights: what marks it, for copies of settings, as a network that is shared and not copied."""
+        return self.backbone.state_dict()
+
     @property
     def name(self) -> str:
         return self.backbone.spec.name

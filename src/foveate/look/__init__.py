@@ -26,8 +26,8 @@ from foveate.look.adapter import (
     unrolled_logistic,
 )
 from foveate.look.adapter_training import AdapterSettings, choose_crops, scaled_grids, train_adapter
-from foveate.look.attended import AdaptedAttention, ClsAttention, attended
 from foveate.look.attention import aggregate_heads, cls_attention
+from foveate.look.attentive import AdaptedAttention, ClsAttention, attended
 from foveate.look.clusters import PatchClusters, cluster_patches
 from foveate.look.everywhere import Centre, Everywhere, Truth
 from foveate.look.gaze import Gaze

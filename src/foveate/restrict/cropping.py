@@ -127,6 +127,11 @@ class Crops(Restriction):
         gaze.boxes = boxes
         return gaze
 
+    def recipe(self) -> dict[str, Any]:
+        # how frame and zoom were arrived at, and how many crops are chosen in the end, changes no crop
+        told = {k: v for k, v in self.plain().items() if k not in ("counts", "source", "frame")}
+        return {"part": type(self).__name__, **told, "of": self.identity()}
+
     def identity(self) -> dict[str, Any]:
         return {"frame": self.frame_, "zoom": self.zoom_}
 

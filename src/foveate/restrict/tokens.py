@@ -101,6 +101,9 @@ class TopTokens(Restriction):
     def choices(self) -> dict[Any, Chosen]:
         return {share: (i,) for i, share in enumerate(self.shares())}
 
+    def recipe(self) -> dict[str, Any]:
+        return {"part": type(self).__name__, "by": self.by, "shares": self.shares(), "way": self.way}
+
     def kept(self, maps: Tensor, view: int) -> Tensor:
         """The tokens of one view, ``bool [B, h, w]``, by maps on the reader's grid."""
         return attended_tokens(maps, **{self.by: self.shares()[view]})

@@ -71,11 +71,11 @@ def vit() -> Callable[..., Backbone]:
 def true_attention(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every attention map becomes the true mask on an 8 x 8 grid."""
 
-    def attend(self: FrozenModel, images: Tensor, *args: object) -> Gaze:
+    def look(model: FrozenModel, images: Tensor, *args: object) -> Gaze:
         on = F.interpolate(images, (SIDE, SIDE), mode="nearest")[:, 1] * 255 >= MARK - 1
         return Gaze(F.adaptive_avg_pool2d(on.float()[:, None], 8)[:, 0])
 
-    monkeypatch.setattr(FrozenModel, "attend", attend)
+    monkeypatch.setattr("foveate.look.attentive.attended", look)
 
 
 @pytest.fixture

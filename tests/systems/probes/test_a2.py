@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from foveate.systems.crops_reference import random_boxes, tiles
 
 import foveate as fv
 from foveate.data.benchmark import Benchmark
@@ -16,6 +15,7 @@ from foveate.data.dataset import GroupedDataset
 from foveate.data.images import ArrayImages
 from foveate.errors import DataError, FoveateError, ModelError
 from foveate.extract import Backbone, BackboneSpec, FrozenModel, create_backbone
+from foveate.restrict import random_boxes, tiles
 
 Make = Callable[..., Backbone]
 
@@ -350,9 +350,10 @@ def test_bad_settings_are_explained(
         fv.A2(vit(), vit(), store=tmp_path, **settings).fit(squares.train, val=squares.val)
 
 
-def test_settings_wrong_by_themselves_are_refused_at_once(vit: Make) -> None:
+def test_settings_wrong_by_themselves_are_refused_before_anything_is_read(vit: Make) -> None:
     for wrong in ({"head": "svm"}, {"source": "thumbnail"}, {"select": "luck"}, {"batch_size": 0}):
+        system = fv.A2(vit(), vit(), **wrong)
         with pytest.raises(FoveateError):
-            fv.A2(vit(), vit(), **wrong)
+            system.check()
     with pytest.raises(ModelError, match="expected a model name"):
         FrozenModel.open(3)  # type: ignore[arg-type]
