@@ -21,9 +21,9 @@ from foveate.measure.groups import SmallGroupWarning
 from foveate.report import audit
 from foveate.report.charts import bar
 from foveate.report.examples import worst_examples
-from foveate.report.findings import Verdict, percent, verdict
 from foveate.report.gaps import Gap, Share, difference, widest_spread, within_class_gap
-from foveate.report.gazing import choose
+from foveate.report.groups import Verdict, percent, verdict
+from foveate.report.heat import choose
 
 BIASED = np.array([[95, 5], [5, 95]])
 

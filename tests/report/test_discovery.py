@@ -19,13 +19,13 @@ from foveate.errors import DataError
 from foveate.look.gaze import Gaze
 from foveate.report import Audit
 from foveate.report.discovery import discover, prepare
-from foveate.report.discovery.experiments import Pull
-from foveate.report.discovery.judging import judge, level_of
-from foveate.report.discovery.objects import attention_mask, find_objects
-from foveate.report.discovery.probes import probe_all
-from foveate.report.discovery.swapping import (
+from foveate.report.discovery.cues.exchanges import (
     CUES,
 )
+from foveate.report.discovery.experiments import Pull
+from foveate.report.discovery.judgement import judge, level_of
+from foveate.report.discovery.objects import attention_mask, find_objects
+from foveate.report.discovery.probes import probe_all
 from foveate.report.examples import kept_places, part_places, views_of
 
 SIDE = 32

@@ -6,8 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from foveate.report.discovery.experiments import Sheet, draw_donors, measure_pull
-from foveate.report.discovery.swapping import (
+from foveate.report.discovery.cues.exchanges import (
     CUES,
     border,
     corner,
@@ -17,6 +16,7 @@ from foveate.report.discovery.swapping import (
     exchange_sharpness,
     sparing,
 )
+from foveate.report.discovery.experiments import Sheet, draw_donors, measure_pull
 
 SIDE = 32
 

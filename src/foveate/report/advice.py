@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from foveate.report.findings import HARDLY
+from foveate.report.groups import HARDLY
 
 
 def advice(findings: dict[str, Any]) -> list[dict[str, str]]:

@@ -22,11 +22,11 @@ from foveate.measure import METRICS, GroupReport, SmallGroupWarning, confusion_b
 from foveate.measure.groups import SMALL_GROUP
 from foveate.report.advice import advice
 from foveate.report.discovery import Discovery
-from foveate.report.discovery.running import discovered, looked, predicted_in_pieces, work
 from foveate.report.examples import illustrate, worst_examples
-from foveate.report.findings import percent, verdict
-from foveate.report.gazing import GAZE_IMAGES, object_share
-from foveate.report.joining import join
+from foveate.report.groups import percent, verdict
+from foveate.report.heat import GAZE_IMAGES, object_share
+from foveate.report.verdict import join
+from foveate.report.workload import discovered, looked, predicted_in_pieces, work
 from foveate.systems.system import decided
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from foveate.data.dataset import GroupedDataset
 from foveate.errors import UnreadableImage
 from foveate.look.gaze import Gaze
-from foveate.report.gazing import gaze_at, seen_by
+from foveate.report.heat import gaze_at, seen_by
 
 PICTURE_SIDE = 208
 """Longer side of a picture in the report, in pixels."""

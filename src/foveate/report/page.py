@@ -12,7 +12,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from foveate.report.charts import bar, heat_style
-from foveate.report.findings import percent, points
+from foveate.report.groups import percent, points
 
 if TYPE_CHECKING:
     from foveate.report.discovery import Discovery
@@ -52,19 +52,19 @@ def render(
 
 def _discovered(findings: dict[str, Any], discoveries: Mapping[str, Discovery]) -> dict[str, Any]:
     """What the page says about shortcuts nobody named."""
-    from foveate.report.discovery import showing
+    from foveate.report.discovery import tables
 
     if not discoveries:
         return {"discovered": False}
     return {
         "discovered": True,
-        "experiments": showing.experiments(findings),
-        "experiment_sentence": showing.experiment_sentence(findings),
-        "mask_rows": showing.mask_rows(findings),
-        "mask_sentences": showing.mask_sentences(findings),
-        "probes": showing.probe_rows(findings),
-        "slices": showing.slice_cards(findings, discoveries),
-        "turned": showing.turned_pictures(findings, discoveries),
+        "experiments": tables.experiments(findings),
+        "experiment_sentence": tables.experiment_sentence(findings),
+        "mask_rows": tables.mask_rows(findings),
+        "mask_sentences": tables.mask_sentences(findings),
+        "probes": tables.probe_rows(findings),
+        "slices": tables.slice_cards(findings, discoveries),
+        "turned": tables.turned_pictures(findings, discoveries),
         "object_source": next(iter(discoveries.values())).base.objects.words,
     }
 

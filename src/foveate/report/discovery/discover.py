@@ -15,13 +15,13 @@ from foveate.data.dataset import GroupedDataset
 from foveate.data.preprocess import Preprocess
 from foveate.errors import DataError, UnreadableImage
 from foveate.measure import CEPAccumulator, donor_permutation, fill_object, swap
+from foveate.report.discovery.cues.exchanges import CUES, Place, sparing
 from foveate.report.discovery.experiments import Pull, Sheet, exchange, measure_pull
-from foveate.report.discovery.judging import HINT, Judgement, judge
+from foveate.report.discovery.judgement import HINT, Judgement, judge
 from foveate.report.discovery.objects import Objects, find_objects
-from foveate.report.discovery.observing import GIVEN, Observations, observe
+from foveate.report.discovery.observations import GIVEN, Observations, observe
 from foveate.report.discovery.probes import Probe, Reader, probe_all
 from foveate.report.discovery.slices import Slice, find_slices
-from foveate.report.discovery.swapping import CUES, Place, sparing
 from foveate.systems import System
 from foveate.systems.system import decided
 

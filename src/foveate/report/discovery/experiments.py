@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from foveate.report.discovery.swapping import Cue
+from foveate.report.discovery.cues.exchanges import Cue
 
 Predict = Callable[[Tensor], NDArray[np.int64]]
 OVERLAP = 0.25

@@ -11,7 +11,7 @@ from torch import Tensor
 from foveate.errors import UnreadableImage
 from foveate.report.discovery.discover import Discovery
 from foveate.report.examples import data_uri, thumbnail
-from foveate.report.findings import percent
+from foveate.report.groups import percent
 
 SLICE_PICTURES = 6
 MOST_PROBES = 14

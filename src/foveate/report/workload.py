@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from foveate.data.dataset import GroupedDataset
 from foveate.engine.progress import Progress
 from foveate.report.discovery.discover import EXPERIMENTED, OBSERVED, PASSES, Discovery, discover, prepare
-from foveate.report.gazing import GAZE_IMAGES
+from foveate.report.heat import GAZE_IMAGES
 from foveate.systems import System
 
 PIECE = 128

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from foveate.report.discovery.experiments import Pull
-from foveate.report.discovery.observing import GIVEN
+from foveate.report.discovery.observations import GIVEN
 from foveate.report.discovery.probes import Probe, holm
-from foveate.report.findings import percent
 from foveate.report.gaps import FOUND_GAP, FOUND_LOW, Level
+from foveate.report.groups import percent
 
 HINT = 0.03
 """A pull under this is too small to mention, however sure."""
@@ -52,7 +52,7 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What discovery found about one model, by itself; :func:`foveate.report.joining.join` makes the verdict.
+    """What discovery found about one model, by itself; :func:`foveate.report.verdict.join` makes the verdict.
 
     Attributes:
         level, headline: what the experiments say, and in a few words.

@@ -16,8 +16,8 @@ from torch import Tensor
 from foveate.data.dataset import GroupedDataset
 from foveate.errors import UnreadableImage
 from foveate.measure import fill_object
+from foveate.report.discovery.cues.exchanges import CORNERS, border, corner, luminance
 from foveate.report.discovery.objects import Objects
-from foveate.report.discovery.swapping import CORNERS, border, corner, luminance
 
 SIDE = 96
 """Images are looked at with this side (squashed): properties then mean the same for images of all sizes."""

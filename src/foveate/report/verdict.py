@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from foveate.report.discovery.judging import Judgement, Suspect, effect, in_the_data, of_100
+from foveate.report.discovery.judgement import Judgement, Suspect, effect, in_the_data, of_100
 from foveate.report.discovery.probes import Probe
-from foveate.report.findings import HARDLY, Verdict, percent
+from foveate.report.groups import HARDLY, Verdict, percent
 
 SMALL_EFFECT = 0.15
 """A gap under this may come from a pull too weak to turn whole answers."""

@@ -16,8 +16,8 @@ from foveate.data.dataset import GroupedDataset
 from foveate.errors import UnreadableImage
 from foveate.look.gaze import Gaze
 from foveate.measure import core_gradcam_percentage
-from foveate.report.findings import percent
 from foveate.report.gaps import Z95
+from foveate.report.groups import percent
 
 GAZE_IMAGES = 64
 """How many images (half of them right, half wrong where there are as many) the heat-map figures rest on."""

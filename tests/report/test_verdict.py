@@ -22,13 +22,13 @@ from foveate.data.preprocess import Preprocess
 from foveate.measure import group_report
 from foveate.measure.groups import SmallGroupWarning
 from foveate.report import Audit
+from foveate.report.discovery.cues.exchanges import CUES
 from foveate.report.discovery.experiments import Pull
-from foveate.report.discovery.judging import Judgement, judge
-from foveate.report.discovery.observing import GIVEN
+from foveate.report.discovery.judgement import Judgement, judge
+from foveate.report.discovery.observations import GIVEN
 from foveate.report.discovery.probes import Probe
-from foveate.report.discovery.swapping import CUES
-from foveate.report.findings import Verdict, verdict
-from foveate.report.joining import join
+from foveate.report.groups import Verdict, verdict
+from foveate.report.verdict import join
 
 NAMES = {**{cue.key: cue.name for cue in CUES}, "column:camera": "the column 'camera'", GIVEN: "the habitat"}
 BIASED = np.array([[950, 50], [50, 950]])
