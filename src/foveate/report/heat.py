@@ -1,10 +1,10 @@
-"""Where the models looked: heat maps of chosen images, and how much of the heat lies on the object."""
+"""How much of a model's heat lies on the object, on images chosen evenly from right and wrong answers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,53 +16,11 @@ from foveate.data.dataset import GroupedDataset
 from foveate.errors import UnreadableImage
 from foveate.look.gaze import Gaze
 from foveate.measure import core_gradcam_percentage
+from foveate.report.abilities import LOOK_BATCH, cut_of, gaze_at
 from foveate.report.gaps import Z95
-from foveate.report.groups import percent
 
 GAZE_IMAGES = 64
 """How many images (half of them right, half wrong where there are as many) the heat-map figures rest on."""
-BATCH = 16
-"""Images looked at together."""
-
-
-def gaze_at(system: Any, images: Sequence[Tensor], batch: int = BATCH) -> list[Gaze] | None:
-    """The gaze of ``system`` on each image, one :class:`Gaze` of batch size one each.
-
-    None when the system has nothing to show (no ``look``, or it is not implemented).
-    """
-    look = getattr(system, "look", None)
-    if look is None:
-        return None
-    out: list[Gaze] = []
-    for start in range(0, len(images), batch):
-        try:
-            gaze = look(list(images[start : start + batch]))
-        except NotImplementedError:
-            return None
-        if gaze is None:
-            return None
-        out.extend(_one(gaze, i) for i in range(len(gaze)))
-    return out
-
-
-def _one(gaze: Gaze, i: int) -> Gaze:
-    def cut(values: Tensor | None) -> Tensor | None:
-        return None if values is None else values[i : i + 1].detach().cpu()
-
-    return replace(
-        gaze,
-        map=gaze.map[i : i + 1].detach().cpu(),
-        parts=cut(gaze.parts),
-        mask=cut(gaze.mask),
-        boxes=cut(gaze.boxes),
-        scores={},
-    )
-
-
-def seen_by(system: Any) -> Any | None:
-    """The system's :class:`~foveate.data.preprocess.Preprocess` when it cuts images: its maps cover the cut only."""
-    view = getattr(system, "preprocess_", None)
-    return view if getattr(view, "fit", None) == "crop" else None
 
 
 def object_mask(dataset: GroupedDataset, index: int, height: int, width: int) -> Tensor | None:
@@ -95,7 +53,7 @@ def heat_on_object(gaze: Gaze, mask: Tensor) -> float | None:
     return None if math.isnan(share) else share
 
 
-def choose(
+def choose_images(
     right: NDArray[np.bool_], wrong: NDArray[np.bool_], groups: NDArray[np.int64], n: int, seed: int
 ) -> NDArray[np.int64]:
     """Up to ``n`` positions, half right and half wrong where there are as many, spread evenly over the groups."""
@@ -115,7 +73,58 @@ def choose(
     return np.asarray(sorted(wrongs + spread(right, n - len(wrongs))), dtype=np.int64)
 
 
-def object_share(
+@dataclass(frozen=True)
+class HeatShare:
+    """How much of the heat lies on the object, over ``n`` images.
+
+    Attributes:
+        on_object, low, high: the mean share with its 95 % interval.
+        area: the share of the picture that the object fills: what an even spread would give.
+        more_than_area_low, more_than_area_high: interval of the difference.
+    """
+
+    n: int
+    on_object: float
+    low: float
+    high: float
+    area: float
+    more_than_area_low: float
+    more_than_area_high: float
+
+    @staticmethod
+    def of(values: list[tuple[float, float]]) -> HeatShare | None:
+        """From ``(share, area)`` of each image; None without any."""
+        if not values:
+            return None
+        share, area = np.asarray(values).T
+        half = Z95 * float(share.std(ddof=1)) / len(share) ** 0.5 if len(share) > 1 else 1.0
+        extra = share - area
+        extra_half = Z95 * float(extra.std(ddof=1)) / len(extra) ** 0.5 if len(extra) > 1 else 1.0
+        mean, more = float(share.mean()), float(extra.mean())
+        return HeatShare(
+            len(share), mean, max(0.0, mean - half), min(1.0, mean + half), float(area.mean()),
+            more - extra_half, more + extra_half,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class HeatOnObject:
+    """How much of a system's heat lies on the object, for right and for wrong predictions.
+
+    Attributes:
+        kind: of heat map.
+        images: how many were counted.
+        empty: how many maps were empty.
+    """
+
+    kind: str
+    images: int
+    empty: int
+    right: HeatShare | None
+    wrong: HeatShare | None
+
+
+def measure_heat(
     system: Any,
     dataset: GroupedDataset,
     predictions: NDArray[np.int64],
@@ -123,22 +132,17 @@ def object_share(
     n: int = GAZE_IMAGES,
     seed: int = 0,
     tick: Callable[[int], None] | None = None,
-) -> dict[str, Any] | None:
-    """How much of the system's heat lies on the object, for right and for wrong predictions.
-
-    None without masks and boxes, or when the system has no map. Otherwise ``{kind, images, empty, right, wrong,
-    sentence}``, where ``right`` and ``wrong`` hold ``{n, on_object, low, high, area,
-    more_than_area_low, more_than_area_high}`` or None.
-    """
+) -> HeatOnObject | None:
+    """Look at up to ``n`` images with ``system``; None without masks and boxes, or when the system has no map."""
     if dataset.masks is None and dataset.boxes is None:
         return None
     right, read = predictions == dataset.labels, predictions >= 0
     groups = dataset.labels if dataset.groups is None else dataset.groups
-    sides: dict[str, list[tuple[float, float]]] = {"right": [], "wrong": []}
+    sides: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
     empty, kind = 0, ""
-    chosen = choose(right & read, ~right & read, groups, n, seed)
-    for start in range(0, len(chosen), BATCH):  # in batches, since images may be large
-        positions = chosen[start : start + BATCH]
+    chosen = choose_images(right & read, ~right & read, groups, n, seed)
+    for start in range(0, len(chosen), LOOK_BATCH):  # in batches, since images may be large
+        positions = chosen[start : start + LOOK_BATCH]
         seen = _with_objects(system, dataset, positions)
         gazes = gaze_at(system, [image for _, image, _ in seen]) if seen else []
         if gazes is None:
@@ -151,19 +155,18 @@ def object_share(
             if share is None:
                 empty += 1
             else:
-                sides["right" if right[i] else "wrong"].append((share, float(mask.mean())))
+                sides[bool(right[i])].append((share, float(mask.mean())))
     images = sum(len(values) for values in sides.values())
-    found: dict[str, Any] = {"kind": kind, "images": images, "empty": empty}
-    found.update({side: _mean(values) for side, values in sides.items()})
-    found["sentence"] = _sentence(found)
-    return found if found["images"] else None
+    if not images:
+        return None
+    return HeatOnObject(kind, images, empty, HeatShare.of(sides[True]), HeatShare.of(sides[False]))
 
 
 def _with_objects(
     system: Any, dataset: GroupedDataset, positions: NDArray[np.int64]
 ) -> list[tuple[int, Tensor, Tensor]]:
     """``(position, image, mask)`` of those images that can be read and have an object, as the system sees them."""
-    view = seen_by(system)
+    view = cut_of(system)
     found = []
     for i in (int(i) for i in positions):
         try:
@@ -174,38 +177,3 @@ def _with_objects(
         if mask is not None:
             found.append((i, image, mask if view is None else view.prepare_mask(mask)))
     return found
-
-
-def _mean(values: list[tuple[float, float]]) -> dict[str, float] | None:
-    if not values:
-        return None
-    share, area = np.asarray(values).T
-    half = Z95 * float(share.std(ddof=1)) / len(share) ** 0.5 if len(share) > 1 else 1.0
-    extra = share - area
-    extra_half = Z95 * float(extra.std(ddof=1)) / len(extra) ** 0.5 if len(extra) > 1 else 1.0
-    mean = float(share.mean())
-    return {
-        "n": len(share),
-        "on_object": mean,
-        "low": max(0.0, mean - half),
-        "high": min(1.0, mean + half),
-        "area": float(area.mean()),
-        "more_than_area_low": float(extra.mean()) - extra_half,
-        "more_than_area_high": float(extra.mean()) + extra_half,
-    }
-
-
-def _sentence(found: dict[str, Any]) -> str:
-    def compared(side: dict[str, float]) -> str:
-        if side["more_than_area_low"] > 0:
-            return "more than an even spread"
-        return "less than an even spread" if side["more_than_area_high"] < 0 else "no more than an even spread"
-
-    parts = [
-        f"when it is {side}, {percent(found[side]['on_object'])} of the heat lies on the object, which fills "
-        f"{percent(found[side]['area'])} of the picture ({compared(found[side])})"
-        for side in ("right", "wrong")
-        if found[side]
-    ]
-    name = {"grad-cam": "Grad-CAM"}.get(found["kind"], found["kind"])
-    return f"Where it looks ({name}, {found['images']} images): {'; '.join(parts)}."

@@ -3,39 +3,111 @@
 The groups count real images, so with attributes they lead in what concerns the attribute. The experiments speak of
 properties of the image; a probe says which of those tell the attribute. Where the two disagree about the same thing,
 one sentence says what each measured and why they can differ; a shortcut of another kind than the attribute stands
-beside what the groups say.
+beside what the groups say. The words are made in :mod:`foveate.report.sentences`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from foveate.report.discovery.judgement import Judgement, Suspect, effect, in_the_data, of_100
-from foveate.report.discovery.probes import Probe
-from foveate.report.groups import HARDLY, Verdict, percent
+from foveate.report.discovery.judgement import Judgement, Suspect
+from foveate.report.discovery.probes import PropertyProbe
+from foveate.report.groups import GroupVerdict
+from foveate.report.levels import Agreement, Evidence, Level, Word
 
-SMALL_EFFECT = 0.15
-"""A gap under this may come from a pull too weak to turn whole answers."""
+
+class Case(Word):
+    """Who said what; each case has its own words."""
+
+    GROUPS_ALONE = "groups alone"
+    """No experiments, or none was possible."""
+    EXPERIMENTS_ALONE = "experiments alone"
+    """No attributes, or nothing to compare by them."""
+    GROUPS_LEAD = "groups lead"
+    """Both accuse, the groups at least as surely."""
+    EXPERIMENTS_SURER = "experiments surer"
+    """The groups hint, and the experiments found something."""
+    GROUPS_CANNOT_TELL = "groups cannot tell"
+    """The experiments accuse, and there are too few images in the groups."""
+    ANOTHER_THING = "another thing"
+    """The groups acquit the attribute, and the experiments accuse something else."""
+    WITHOUT_COST = "without cost"
+    """The experiments accuse what tells the attribute, and the groups show no cost of it."""
+    EXPERIMENTS_CANNOT_TELL = "experiments cannot tell"
+    MISSED = "missed"
+    """The groups accuse, and the experiments found nothing."""
+    NOTHING = "nothing"
+    """The experiments found nothing, and the groups accuse of nothing."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What may be said about one model.
+
+    Attributes:
+        model, attribute: what to call them in a sentence.
+        groups: what the groups say by themselves.
+        experiments: what the experiments say by themselves; None where there were none.
+        case: who said what.
+        level: how sure the verdict is.
+        evidence: what decided.
+        agreement: how groups and experiments stand to each other.
+        same, other: what the experiments accuse: cues that tell the attribute, and cues that do not.
+        telling: the probes of cues that tell the attribute, by key.
+        estimated: where the objects' places come from, in words, when they are only estimated.
+    """
+
+    model: str
+    attribute: str
+    groups: GroupVerdict
+    experiments: Judgement | None = None
+    case: Case = Case.GROUPS_ALONE
+    level: Level = Level.UNTESTED
+    evidence: Evidence = Evidence.CLASSES
+    agreement: Agreement = Agreement.GROUPS
+    same: tuple[Suspect, ...] = ()
+    other: tuple[Suspect, ...] = ()
+    telling: Mapping[str, PropertyProbe] = field(default_factory=dict)
+    estimated: str | None = None
+
+    @property
+    def levels(self) -> dict[str, Level]:
+        """What each of the two says by itself."""
+        said = {"groups": self.groups.level}
+        return said if self.experiments is None else {**said, "experiments": self.experiments.level}
+
+    @property
+    def accused(self) -> list[Suspect]:
+        """The cues that the verdict names against the model, in the order it names them."""
+        if self.case is Case.EXPERIMENTS_ALONE or self.case is Case.GROUPS_CANNOT_TELL:
+            return [] if self.experiments is None else self.experiments.accused
+        return [*self.other, *self.same] if self.case is Case.ANOTHER_THING else [*self.same, *self.other]
+
+    @property
+    def guessing(self) -> bool:
+        """Whether it hardly beats guessing. Where a shortcut is named that goes without saying: one who reads nothing
+        but the shortcut may well average at chance."""
+        return self.groups.guessing is not None and not self.level.accuses
 
 
 def join(
     model: str,
-    judged: Verdict,
-    found: Judgement,
+    groups: GroupVerdict,
+    experiments: Judgement | None = None,
     *,
     attribute: str = "attribute",
-    tells: Sequence[Probe] = (),
+    tells: Sequence[PropertyProbe] = (),
     estimated: str | None = None,
 ) -> Verdict:
     """The verdict of the groups joined with what was discovered without them.
 
     Args:
         model: what to call it.
-        judged: the verdict of the groups.
-        found: what the experiments say.
+        groups: what the groups say.
+        experiments: what the experiments say; None where there were none.
         attribute: what to call the attribute in a sentence.
-        tells: how well each property tells the attribute.
+        tells: how well each cue tells the attribute.
         estimated: where the objects' places come from, in words, when they are only estimated.
 
     =============== ===================== ========================================================================
@@ -51,159 +123,43 @@ def join(
     any             cannot tell           the groups' (``open``)
     =============== ===================== ========================================================================
     """
-    judged = replace(judged, levels={**judged.levels, "experiments": found.level})
-    if found.level == "untested" or not found.sentences:
-        return judged
-    if judged.evidence == "classes":
-        rest = _without_remark(judged.sentences[1:], found.level in ("found", "hint"))
-        return replace(
-            judged, level=found.level, headline=found.headline, sentences=[*found.sentences, *rest],
-            evidence="experiment", agreement="experiments",
-        )  # fmt: skip
     telling = {probe.key: probe for probe in tells if probe.strong}
-    accused = [s for s in found.suspects if s.level == found.level and s.explained_by is None]
-    if found.level in ("found", "hint") and accused:
-        return _accused(model, judged, found, accused, attribute, telling, estimated)
-    if found.level == "unclear":
-        return replace(judged, sentences=[*judged.sentences, _unsettled(found)], agreement="open")
-    if judged.level in ("found", "hint"):
-        missed = _missed(judged, found, attribute, telling, estimated)
-        return replace(judged, sentences=[*judged.sentences, missed], agreement="differ")
-    start, agreement = ("found nothing", "open") if judged.level == "unclear" else ("agree", "agree")
-    said = f"The experiments {start}: {found.nothing}."
-    return replace(judged, sentences=[*judged.sentences, said, *found.notes], agreement=agreement)
-
-
-def _accused(
-    model: str,
-    judged: Verdict,
-    found: Judgement,
-    accused: list[Suspect],
-    attribute: str,
-    telling: dict[str, Probe],
-    estimated: str | None,
-) -> Verdict:
-    """The experiments accuse: what that means beside what the groups say."""
-    same = [s for s in accused if s.key in telling]
-    other = [s for s in accused if s.key not in telling]
-    leans, also_leans = ("leans", "also leans") if found.level == "found" else ("may lean", "may also lean")
-
-    def known(s: Suspect) -> str:
-        return f"which tells the {attribute} ({percent(telling[s.key].score)} right)"
-
-    def also(suspects: list[Suspect]) -> list[str]:
-        return [f"By experiment it {also_leans} on {s.name}: {effect(s)}." for s in suspects]
-
-    if judged.level == "found" or (judged.level == "hint" and found.level == "hint"):
-        agree = [f"The experiments agree, on {s.name}, {known(s)}: {effect(s)}." for s in same[:1]]
-        return replace(
-            judged, sentences=[*judged.sentences, *agree, *also([*same[1:], *other]), *found.notes],
-            agreement="agree" if same else "apart",
-        )  # fmt: skip
-    rest = _without_remark(judged.sentences[1:], True)
-    if judged.level == "hint":
-        first, *more = [*same, *other]
-        lead = f"{model} leans on {first.name}{f', {known(first)}' if same else ''}: {effect(first)}."
-        groups = (
-            f"The groups point the same way: {judged.measured}."
-            if same
-            else f"It may lean on the {attribute} too: {judged.measured}."
-        )
-        return replace(
-            judged, level="found", headline=f"Leans on {first.name}", evidence="experiment",
-            sentences=[lead, groups, *rest, *also(more), *found.notes], agreement="agree" if same else "apart",
-        )  # fmt: skip
-    if judged.level == "unclear":
-        groups = f"The groups cannot tell, for want of images: {judged.measured}."
-        return replace(
-            judged, level=found.level, headline=found.headline, sentences=[*found.sentences, groups, *rest],
-            evidence="experiment", agreement="open",
-        )  # fmt: skip
-    if other:
-        first = other[0]
-        lead = f"{model} {leans} on {first.name}, not on the {attribute}: {effect(first)}."
-        groups = f"As to the {attribute}, {judged.measured}."
-        differ = [_without_cost(s, attribute, known(s), estimated) for s in same[:1]]
-        return replace(
-            judged, level=found.level, headline=f"{leans.capitalize()} on {first.name}", evidence="experiment",
-            sentences=[lead, groups, *rest, *also(other[1:]), *differ, *(in_the_data(s) for s in other)],
-            agreement="differ" if same else "apart",
-        )  # fmt: skip
-    first = same[0]
-    if estimated:  # a mask that missed a part of the object would pull as well: not enough against real images
-        leans = "may lean"
-    lead = (
-        f"{model} {leans} on {first.name}, {known(first)}, but the groups show no cost: {judged.measured}, while "
-        f"{effect(first)}."
-    )
-    return replace(
-        judged, level="hint" if estimated else found.level, headline=f"{leans.capitalize()} on {first.name}",
-        evidence="experiment", sentences=[lead, _why_without_cost(first, attribute, estimated), *rest],
-        agreement="differ",
+    led = Verdict(
+        model, attribute, groups, experiments, level=groups.level, evidence=groups.evidence, telling=telling,
+        estimated=estimated,
     )  # fmt: skip
+    if experiments is None or experiments.level is Level.UNTESTED:
+        return led
+    if groups.evidence is Evidence.CLASSES:
+        return _by_experiment(led, Case.EXPERIMENTS_ALONE, experiments.level, Agreement.EXPERIMENTS)
+    if experiments.level.accuses:
+        return _accused(led, experiments)
+    if experiments.level is Level.UNCLEAR:
+        return replace(led, case=Case.EXPERIMENTS_CANNOT_TELL, agreement=Agreement.OPEN)
+    if groups.level.accuses:
+        return replace(led, case=Case.MISSED, agreement=Agreement.DIFFER)
+    agreement = Agreement.OPEN if groups.level is Level.UNCLEAR else Agreement.AGREE
+    return replace(led, case=Case.NOTHING, agreement=agreement)
 
 
-def _without_remark(sentences: Sequence[str], accused: bool) -> list[str]:
-    """Without the remark on guessing where a shortcut is named: one who reads it alone may well average at chance."""
-    return [sentence for sentence in sentences if not (accused and sentence.startswith(HARDLY))]
+def _by_experiment(led: Verdict, case: Case, level: Level, agreement: Agreement) -> Verdict:
+    return replace(led, case=case, level=level, agreement=agreement, evidence=Evidence.EXPERIMENT)
 
 
-def _unsettled(found: Judgement) -> str:
-    widest = max((s.pull for s in found.suspects if s.pull is not None), key=lambda pull: pull.high)
-    name = next(s.name for s in found.suspects if s.key == widest.cue)
-    return (
-        f"The experiments cannot settle it: exchanging {name} may turn up to {of_100(widest.high)} of 100 answers "
-        f"({widest.n} images)."
-    )
-
-
-def _missed(judged: Verdict, found: Judgement, attribute: str, telling: dict[str, Probe], estimated: str | None) -> str:
-    """Why the groups can accuse and the experiments not, in one sentence."""
-    tested = [s for s in found.suspects if s.pull is not None and s.key in telling]
-    nearest = max(tested, key=lambda s: telling[s.key].strength, default=None)
-    reasons = []
-    if nearest is None or nearest.pull is None:
-        shown = ""
-        reasons.append(f"none of the exchanged properties tells the {attribute}")
-    else:
-        shown = (
-            f" ({nearest.name}, which tells the {attribute}: {of_100(nearest.pull.value)} of 100, 95 % interval up to "
-            f"{of_100(nearest.pull.high)})"
-        )
-        if judged.gap is not None and judged.gap["value"] < SMALL_EFFECT:
-            reasons.append("an effect this small need not turn whole answers")
-        if estimated:
-            reasons.append(
-                f"where the object is was only estimated (from {estimated}), so that some of the {attribute} may "
-                "stay with it"
-            )
-        else:
-            reasons.append("an exchange leaves a margin around the object as it was")
-    if judged.evidence == "spread":
-        reasons.append("some groups may simply hold harder images")
-    return (
-        "The experiments do not show it: the groups count how often it is right on real images, an experiment how "
-        f"often an answer turns when one property is exchanged between images{shown}, and the two can differ because "
-        f"{' or because '.join(reasons)}."
-    )
-
-
-def _why_without_cost(s: Suspect, attribute: str, estimated: str | None) -> str:
-    """Why the experiments can accuse and the groups not, in one sentence."""
-    doubt = (
-        f"where the object is was only estimated (from {estimated}), so that a part of it may have been exchanged too"
-        if estimated
-        else f"something else about {s.name} than the {attribute} may decide"
-    )
-    return (
-        "The groups count how often it is right on real images, an experiment how often an answer turns on edited "
-        f"ones, and the two can differ because {doubt}, or because on real images the object is clear enough to "
-        "decide."
-    )
-
-
-def _without_cost(s: Suspect, attribute: str, known: str, estimated: str | None) -> str:
-    return (
-        f"Exchanging {s.name}, {known}, turns answers as well ({of_100(s.pull.value if s.pull else 0.0)} of 100), "
-        f"though the groups of the {attribute} show no cost. {_why_without_cost(s, attribute, estimated)}"
-    )
+def _accused(led: Verdict, experiments: Judgement) -> Verdict:
+    """The experiments accuse: what that means beside what the groups say."""
+    groups, found = led.groups.level, experiments.level
+    same = tuple(s for s in experiments.accused if s.key in led.telling)
+    other = tuple(s for s in experiments.accused if s.key not in led.telling)
+    led = replace(led, same=same, other=other)
+    beside = Agreement.AGREE if same else Agreement.APART
+    if groups is Level.FOUND or (groups is Level.HINT and found is Level.HINT):
+        return replace(led, case=Case.GROUPS_LEAD, agreement=beside)
+    if groups is Level.HINT:
+        return _by_experiment(led, Case.EXPERIMENTS_SURER, Level.FOUND, beside)
+    if groups is Level.UNCLEAR:
+        return _by_experiment(led, Case.GROUPS_CANNOT_TELL, found, Agreement.OPEN)
+    if other:
+        return _by_experiment(led, Case.ANOTHER_THING, found, Agreement.DIFFER if same else Agreement.APART)
+    # a mask that missed a part of the object would pull as well: not enough against real images
+    return _by_experiment(led, Case.WITHOUT_COST, Level.HINT if led.estimated else found, Agreement.DIFFER)

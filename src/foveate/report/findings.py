@@ -1,0 +1,353 @@
+"""What an audit writes: its findings as types, with the version of their form. Everything in the JSON is here.
+
+Other than the types it is made from, a record holds words too, for people and programs that read the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from foveate.errors import DataError, suggest
+from foveate.measure import METRICS, GroupReport, GroupRow
+from foveate.report import sentences
+from foveate.report.discovery.discover import Discovery, ErrorSlice
+from foveate.report.discovery.experiments import Pull
+from foveate.report.discovery.judgement import Suspect
+from foveate.report.discovery.mask_tests import MaskTests
+from foveate.report.discovery.probes import PropertyProbe
+from foveate.report.gaps import Gap, Share
+from foveate.report.heat import HeatOnObject, HeatShare
+from foveate.report.levels import Agreement, Evidence, Level
+from foveate.report.sentences.advice import Advice
+from foveate.report.sentences.sections import heat
+from foveate.report.verdict import Verdict
+
+
+class Written(BaseModel):
+    """A part of the findings: read-only, and made from the type of the same content."""
+
+    model_config = ConfigDict(frozen=True, from_attributes=True, extra="forbid")
+
+
+class SideRecord(Written):
+    """One side of a comparison of groups."""
+
+    name: str
+    correct: int
+    n: int
+    accuracy: float | None
+    low: float
+    high: float
+
+    @staticmethod
+    def of(name: str, share: Share) -> SideRecord:
+        low, high = share.interval
+        accuracy = share.value if share.n else None
+        return SideRecord(name=name, correct=share.correct, n=share.n, accuracy=accuracy, low=low, high=high)
+
+
+class VerdictRecord(Written):
+    """The verdict on one model.
+
+    Attributes:
+        level, evidence, agreement: see :mod:`foveate.report.levels`.
+        headline: a few words.
+        sentences: plain words with the numbers; the first one is the verdict.
+        sides: the two sides the groups compared.
+        gap: between them, or None.
+        measured: what the groups showed, as part of a sentence; empty without groups.
+        levels: what groups and experiments say by themselves.
+        compared: what the groups compared, whatever decided in the end.
+        cues: keys of the cues it names against the model.
+        guessing: whether the model hardly beats guessing.
+    """
+
+    level: Level
+    headline: str
+    sentences: list[str]
+    evidence: Evidence
+    sides: list[SideRecord]
+    gap: Gap | None
+    measured: str
+    agreement: Agreement
+    levels: dict[str, Level]
+    compared: Evidence
+    cues: list[str]
+    guessing: bool
+
+    @staticmethod
+    def of(v: Verdict) -> VerdictRecord:
+        return VerdictRecord(
+            level=v.level, headline=sentences.headline(v), sentences=sentences.sentences(v), evidence=v.evidence,
+            sides=[SideRecord.of(name, share) for name, share in sentences.sides(v.groups, v.attribute)],
+            gap=v.groups.comparison.gap, measured=sentences.measured(v.groups, v.attribute), agreement=v.agreement,
+            levels=v.levels, compared=v.groups.evidence, cues=[s.key for s in v.accused], guessing=v.guessing,
+        )  # fmt: skip
+
+
+class ProbeRecord(Written):
+    """How well a cue alone tells something."""
+
+    key: str
+    target: str
+    score: float
+    chance: float
+    p: float
+    adjusted: float
+    n: int
+    tells: bool
+
+
+class PullRecord(Written):
+    """What exchanging a cue did; ``adjusted`` is its p-value corrected for the number of cues."""
+
+    cue: str
+    n: int
+    value: float
+    low: float
+    high: float
+    p: float
+    same: float
+    other: float
+    adjusted: float | None
+
+    @staticmethod
+    def of(pull: Pull, adjusted: float | None) -> PullRecord:
+        return PullRecord(
+            cue=pull.cue.key, n=pull.n, value=pull.value, low=pull.low, high=pull.high, p=pull.p, same=pull.same,
+            other=pull.other, adjusted=adjusted,
+        )  # fmt: skip
+
+
+class SuspectRecord(Written):
+    """One cue with all that is known about it; ``explained_by`` is the key of the larger cue it is part of."""
+
+    key: str
+    name: str
+    level: Level
+    explained_by: str | None
+    pull: PullRecord | None
+    label: ProbeRecord | None
+    answers: ProbeRecord | None
+
+    @staticmethod
+    def of(s: Suspect) -> SuspectRecord:
+        return SuspectRecord(
+            key=s.key, name=s.name, level=s.level, explained_by=None if s.explained_by is None else s.explained_by.key,
+            pull=None if s.pull is None else PullRecord.of(s.pull, s.adjusted),
+            label=None if s.label is None else ProbeRecord.model_validate(s.label),
+            answers=None if s.answers is None else ProbeRecord.model_validate(s.answers),
+        )  # fmt: skip
+
+
+class SliceRecord(Written):
+    """A bunch of similar images that the model gets wrong; ``positions`` are places in the dataset."""
+
+    label: int
+    n: int
+    correct: int
+    accuracy: float
+    low: float
+    high: float
+    average: float
+    p: float
+    adjusted: float
+    name: str
+    mistaken_for: str | None
+    unlike: list[str]
+    positions: list[int]
+
+    @staticmethod
+    def of(s: ErrorSlice) -> SliceRecord:
+        low, high = s.found.interval
+        return SliceRecord(
+            label=s.found.label, n=s.found.n, correct=s.found.correct, accuracy=s.found.accuracy, low=low, high=high,
+            average=s.found.average, p=s.found.p, adjusted=s.found.adjusted, name=s.name, mistaken_for=s.mistaken_for,
+            unlike=[word for _, word in s.unlike], positions=list(s.positions),
+        )  # fmt: skip
+
+
+class DiscoveryRecord(Written):
+    """What was found about one model without attributes: the evidence. Its words are left to the verdict.
+
+    Attributes:
+        shortcuts: keys of the cues it leans on, strongest first.
+        suspects: every cue, worst first.
+        objects: where the objects' places come from.
+        errors, attribute: which cues tell where the model errs, and which tell the given attribute.
+    """
+
+    level: Level
+    shortcuts: list[str]
+    suspects: list[SuspectRecord]
+    objects: str
+    mask_tests: MaskTests | None
+    errors: list[ProbeRecord]
+    attribute: list[ProbeRecord]
+    slices: list[SliceRecord]
+
+    @staticmethod
+    def of(found: Discovery) -> DiscoveryRecord:
+        return DiscoveryRecord(
+            level=found.judgement.level, shortcuts=[s.key for s in found.judgement.shortcuts],
+            suspects=[SuspectRecord.of(s) for s in found.judgement.suspects], objects=found.base.objects.source,
+            mask_tests=found.masks, errors=_probes(found.error_probes), attribute=_probes(found.base.attribute_probes),
+            slices=[SliceRecord.of(s) for s in found.slices],
+        )  # fmt: skip
+
+
+def _probes(probes: Iterable[PropertyProbe]) -> list[ProbeRecord]:
+    return [ProbeRecord.model_validate(probe) for probe in probes]
+
+
+class GazeRecord(Written):
+    """How much of the heat lies on the object, for right and for wrong predictions."""
+
+    kind: str
+    images: int
+    empty: int
+    right: HeatShare | None
+    wrong: HeatShare | None
+    sentence: str
+
+    @staticmethod
+    def of(found: HeatOnObject) -> GazeRecord:
+        return GazeRecord(
+            kind=found.kind, images=found.images, empty=found.empty, right=found.right, wrong=found.wrong,
+            sentence=heat(found),
+        )  # fmt: skip
+
+
+class ClassRecord(Written):
+    name: str
+    n: int
+    accuracy: float
+
+
+class ModelRecord(Written):
+    """Everything about one model: the metrics of its group report by name, and what follows from them.
+
+    ``confusion`` counts images, ``[C][A][K]``; ``gaze`` and ``discovery`` are None where they were not run.
+    """
+
+    model_config = ConfigDict(extra="allow")  # a metric that is new to the group report comes along by itself
+
+    name: str
+    needs: str
+    average: float
+    worst_group: float | None
+    worst_class: float
+    majority: float | None
+    minority: float | None
+    n: int
+    skipped: int
+    groups: list[GroupRow]
+    classes: list[ClassRecord]
+    empty_groups: list[str]
+    worst: str | None
+    confusion: list[list[list[int]]]
+    verdict: VerdictRecord
+    gaze: GazeRecord | None
+    discovery: DiscoveryRecord | None
+
+    def figure(self, metric: str) -> float:
+        """A metric by name; ``shortcut`` is 1 without and 0 with a shortcut found."""
+        if metric == "shortcut":
+            return 0.0 if self.verdict.level is Level.FOUND else 1.0
+        if metric not in METRICS:
+            known = ("shortcut", *METRICS)
+            raise DataError(f"unknown metric '{metric}'.{suggest(metric, known)} Known: {', '.join(known)}.")
+        value: float | None = getattr(self, metric)
+        if value is None:
+            raise DataError(f"{self.name}: '{metric}' cannot be had from these images; it needs attributes (groups).")
+        return float(value)
+
+
+def model_record(
+    name: str,
+    needs: str,
+    report: GroupReport,
+    confusion: list[list[list[int]]],
+    verdict: Verdict,
+    gaze: HeatOnObject | None,
+    discovery: Discovery | None,
+) -> ModelRecord:
+    """Put together what is known about one model."""
+    return ModelRecord.model_validate(
+        {
+            **report.to_dict(),
+            "name": name,
+            "needs": needs,
+            "worst": None if report.worst is None else report.worst.name,
+            "confusion": confusion,
+            "verdict": VerdictRecord.of(verdict),
+            "gaze": None if gaze is None else GazeRecord.of(gaze),
+            "discovery": None if discovery is None else DiscoveryRecord.of(discovery),
+        }
+    )
+
+
+class AnswerRecord(Written):
+    """What one model says about an example; ``kind`` is that of its heat map, None without one."""
+
+    model: str
+    prediction: str
+    probability: float
+    right: bool
+    kind: str | None
+
+
+class ExampleRecord(Written):
+    """An image of the report with what every model says about it."""
+
+    index: int
+    where: str
+    label: str
+    attribute: str | None
+    answers: list[AnswerRecord]
+
+
+class DatasetRecord(Written):
+    """What was audited on; ``read`` images could be read, ``object`` says what tells where objects are."""
+
+    name: str
+    images: int
+    read: int
+    classes: list[str]
+    predicted_classes: list[str]
+    attributes: list[str] | None
+    object: Literal["masks", "boxes"] | None
+
+
+class TrainingRecord(Written):
+    """The training counts ``[C][A]``, whose they are, and how much of a class its most frequent attribute makes up."""
+
+    counts: list[list[int]]
+    source: str
+    usual_share: float
+
+
+class Findings(Written):
+    """The findings of an audit, ready for JSON; :meth:`model_json_schema` tells their form.
+
+    ``schema_version`` goes up when a key goes away or changes its meaning; new keys come without. ``verdict`` is one
+    sentence a model; ``examples_by`` is the model whose mistakes the examples are.
+    """
+
+    schema_version: Literal[1] = 1
+    title: str
+    foveate: str
+    date: str
+    attribute: str
+    dataset: DatasetRecord
+    training: TrainingRecord | None
+    models: list[ModelRecord]
+    verdict: str
+    examples_by: str
+    examples: list[ExampleRecord]
+    unreadable: list[str]
+    notes: list[str]
+    advice: list[Advice]
