@@ -5,21 +5,19 @@ Other than the types it is made from, a record holds words too, for people and p
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Literal
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from foveate.errors import DataError, suggest
 from foveate.measure import METRICS, GroupReport, GroupRow
 from foveate.report import sentences
-from foveate.report.discovery.discover import Discovery, ErrorSlice
-from foveate.report.discovery.experiments import Pull
-from foveate.report.discovery.judgement import Suspect
+from foveate.report.discovery.cues import Cue
+from foveate.report.discovery.discover import Discovery
 from foveate.report.discovery.mask_tests import MaskTests
-from foveate.report.discovery.probes import PropertyProbe
 from foveate.report.gaps import Gap, Share
-from foveate.report.heat import HeatOnObject, HeatShare
+from foveate.report.heat import HeatOnObject
 from foveate.report.levels import Agreement, Evidence, Level
 from foveate.report.sentences.advice import Advice
 from foveate.report.sentences.sections import heat
@@ -30,6 +28,10 @@ class Written(BaseModel):
     """A part of the findings: read-only, and made from the type of the same content."""
 
     model_config = ConfigDict(frozen=True, from_attributes=True, extra="forbid")
+
+
+Key = Annotated[str, BeforeValidator(lambda cue: cue.key if isinstance(cue, Cue) else cue)]
+"""A cue, written as its key."""
 
 
 class SideRecord(Written):
@@ -44,9 +46,10 @@ class SideRecord(Written):
 
     @staticmethod
     def of(name: str, share: Share) -> SideRecord:
-        low, high = share.interval
         accuracy = share.value if share.n else None
-        return SideRecord(name=name, correct=share.correct, n=share.n, accuracy=accuracy, low=low, high=high)
+        return SideRecord(
+            name=name, correct=share.correct, n=share.n, accuracy=accuracy, low=share.low, high=share.high
+        )  # fmt: skip
 
 
 class VerdictRecord(Written):
@@ -104,7 +107,7 @@ class ProbeRecord(Written):
 class PullRecord(Written):
     """What exchanging a cue did; ``adjusted`` is its p-value corrected for the number of cues."""
 
-    cue: str
+    cue: Key
     n: int
     value: float
     low: float
@@ -114,13 +117,6 @@ class PullRecord(Written):
     other: float
     adjusted: float | None
 
-    @staticmethod
-    def of(pull: Pull, adjusted: float | None) -> PullRecord:
-        return PullRecord(
-            cue=pull.cue.key, n=pull.n, value=pull.value, low=pull.low, high=pull.high, p=pull.p, same=pull.same,
-            other=pull.other, adjusted=adjusted,
-        )  # fmt: skip
-
 
 class SuspectRecord(Written):
     """One cue with all that is known about it; ``explained_by`` is the key of the larger cue it is part of."""
@@ -128,19 +124,10 @@ class SuspectRecord(Written):
     key: str
     name: str
     level: Level
-    explained_by: str | None
+    explained_by: Key | None
     pull: PullRecord | None
     label: ProbeRecord | None
     answers: ProbeRecord | None
-
-    @staticmethod
-    def of(s: Suspect) -> SuspectRecord:
-        return SuspectRecord(
-            key=s.key, name=s.name, level=s.level, explained_by=None if s.explained_by is None else s.explained_by.key,
-            pull=None if s.pull is None else PullRecord.of(s.pull, s.adjusted),
-            label=None if s.label is None else ProbeRecord.model_validate(s.label),
-            answers=None if s.answers is None else ProbeRecord.model_validate(s.answers),
-        )  # fmt: skip
 
 
 class SliceRecord(Written):
@@ -157,17 +144,8 @@ class SliceRecord(Written):
     adjusted: float
     name: str
     mistaken_for: str | None
-    unlike: list[str]
+    unlike: Annotated[list[str], BeforeValidator(lambda found: [w if isinstance(w, str) else w[1] for w in found])]
     positions: list[int]
-
-    @staticmethod
-    def of(s: ErrorSlice) -> SliceRecord:
-        low, high = s.found.interval
-        return SliceRecord(
-            label=s.found.label, n=s.found.n, correct=s.found.correct, accuracy=s.found.accuracy, low=low, high=high,
-            average=s.found.average, p=s.found.p, adjusted=s.found.adjusted, name=s.name, mistaken_for=s.mistaken_for,
-            unlike=[word for _, word in s.unlike], positions=list(s.positions),
-        )  # fmt: skip
 
 
 class DiscoveryRecord(Written):
@@ -191,34 +169,21 @@ class DiscoveryRecord(Written):
 
     @staticmethod
     def of(found: Discovery) -> DiscoveryRecord:
-        return DiscoveryRecord(
-            level=found.judgement.level, shortcuts=[s.key for s in found.judgement.shortcuts],
-            suspects=[SuspectRecord.of(s) for s in found.judgement.suspects], objects=found.base.objects.source,
-            mask_tests=found.masks, errors=_probes(found.error_probes), attribute=_probes(found.base.attribute_probes),
-            slices=[SliceRecord.of(s) for s in found.slices],
+        judged = found.judgement
+        return DiscoveryRecord.model_validate(
+            {
+                "level": judged.level, "shortcuts": [s.key for s in judged.shortcuts], "suspects": judged.suspects,
+                "objects": found.base.objects.source, "mask_tests": found.masks, "errors": found.error_probes,
+                "attribute": found.base.attribute_probes, "slices": found.slices,
+            }
         )  # fmt: skip
 
 
-def _probes(probes: Iterable[PropertyProbe]) -> list[ProbeRecord]:
-    return [ProbeRecord.model_validate(probe) for probe in probes]
+@dataclass(frozen=True)
+class GazeRecord(HeatOnObject):
+    """How much of the heat lies on the object, for right and for wrong predictions; in words too."""
 
-
-class GazeRecord(Written):
-    """How much of the heat lies on the object, for right and for wrong predictions."""
-
-    kind: str
-    images: int
-    empty: int
-    right: HeatShare | None
-    wrong: HeatShare | None
     sentence: str
-
-    @staticmethod
-    def of(found: HeatOnObject) -> GazeRecord:
-        return GazeRecord(
-            kind=found.kind, images=found.images, empty=found.empty, right=found.right, wrong=found.wrong,
-            sentence=heat(found),
-        )  # fmt: skip
 
 
 class ClassRecord(Written):
@@ -284,7 +249,7 @@ def model_record(
             "worst": None if report.worst is None else report.worst.name,
             "confusion": confusion,
             "verdict": VerdictRecord.of(verdict),
-            "gaze": None if gaze is None else GazeRecord.of(gaze),
+            "gaze": None if gaze is None else GazeRecord(**vars(gaze), sentence=heat(gaze)),
             "discovery": None if discovery is None else DiscoveryRecord.of(discovery),
         }
     )

@@ -41,8 +41,12 @@ class Share:
         return self.correct / self.n if self.n else math.nan
 
     @property
-    def interval(self) -> tuple[float, float]:
-        return wilson_interval(self.correct, self.n)
+    def low(self) -> float:
+        return wilson_interval(self.correct, self.n)[0]
+
+    @property
+    def high(self) -> float:
+        return wilson_interval(self.correct, self.n)[1]
 
     @staticmethod
     def pooled(rows: Sequence[GroupRow]) -> Share:

@@ -96,18 +96,16 @@ class Turned:
 
 
 @dataclass(frozen=True)
-class ErrorSlice:
+class ErrorSlice(Slice):
     """A bunch of similar images that a model gets wrong, as people can find it.
 
     Attributes:
-        found: with its numbers.
         name: of the class.
         mistaken_for: the class named most often instead.
         unlike: cues in which it differs from the rest of its class, each with the word for how ("darker").
         positions: of its images in the dataset.
     """
 
-    found: Slice
     name: str
     mistaken_for: str | None
     unlike: tuple[tuple[Cue, str], ...]
@@ -155,7 +153,7 @@ class Discovery:
         if self.slices and dataset is None:
             values = np.zeros(len(self.base.seen.positions), dtype=np.int64)
             for number, s in enumerate(self.slices, start=1):
-                values[list(s.found.members)] = number
+                values[list(s.members)] = number
             names = ["rest", *(f"slice {i + 1}" for i in range(len(self.slices)))]
             return _with_attributes(target.subset(self.base.seen.positions), values, names)
         raise DataError("the audit found no shortcut to make groups from; there is nothing to balance.")
@@ -289,10 +287,12 @@ def _described(s: Slice, base: Groundwork, predictions: NDArray[np.int64], class
     answers = predictions[seen.positions[list(s.members)]]
     wrong = answers[answers != s.label]
     return ErrorSlice(
-        s, class_names[s.label], class_names[int(np.bincount(wrong).argmax())] if len(wrong) else None,
-        unlike_the_rest(seen, s, base.dataset.labels[seen.positions]),
-        tuple(int(seen.positions[i]) for i in s.members),
-    )  # fmt: skip
+        **vars(s),
+        name=class_names[s.label],
+        mistaken_for=class_names[int(np.bincount(wrong).argmax())] if len(wrong) else None,
+        unlike=unlike_the_rest(seen, s, base.dataset.labels[seen.positions]),
+        positions=tuple(int(seen.positions[i]) for i in s.members),
+    )
 
 
 def unlike_the_rest(seen: Observations, s: Slice, labels: NDArray[np.int64]) -> tuple[tuple[Cue, str], ...]:

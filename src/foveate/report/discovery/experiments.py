@@ -59,7 +59,7 @@ class Pull:
         cue: the property.
         n: images tested.
         value, low, high: the pull with its 95 % interval.
-        p: one-sided p-value that the pull is above zero, before correction for many tests.
+        p: one-sided p-value that the pull is above zero, before correction for many tests; ``adjusted`` is it after.
         same, other: accuracy with the property of the own class, and of another class.
         examples: positions (in the sheet) of recipients whose answer turned, with the donor: ``(i, j, k)``.
     """
@@ -73,6 +73,7 @@ class Pull:
     same: float
     other: float
     examples: tuple[tuple[int, int, int], ...] = ()
+    adjusted: float | None = None
 
 
 def draw_donors(

@@ -29,7 +29,7 @@ class Suspect:
 
     Attributes:
         level: ``UNTESTED`` where no experiment is possible.
-        pull: what exchanging it did, with its corrected p-value ``adjusted``.
+        pull: what exchanging it did.
         explained_by: the larger cue that this one is only a part of.
         label, answers: the probes of the label, and of the model's answers beyond the label.
     """
@@ -37,7 +37,6 @@ class Suspect:
     cue: Cue
     level: Level
     pull: Pull | None = None
-    adjusted: float | None = None
     explained_by: Cue | None = None
     label: PropertyProbe | None = None
     answers: PropertyProbe | None = None
@@ -137,8 +136,8 @@ def judge(
         level = level_of(pull, float(q))
         if pull.cue.needs_objects and not sure and level is Level.FOUND:
             level = Level.HINT
-        key = pull.cue.key
-        suspects.append(Suspect(pull.cue, level, pull, float(q), label=told.get(key), answers=follow.get(key)))
+        pull, key = replace(pull, adjusted=float(q)), pull.cue.key
+        suspects.append(Suspect(pull.cue, level, pull, label=told.get(key), answers=follow.get(key)))
     suspects = _explained(suspects)
     tested = {pull.cue.key for pull in pulls}
     for key, cue in cues.items():

@@ -37,8 +37,12 @@ class Slice:
         return self.correct / self.n
 
     @property
-    def interval(self) -> tuple[float, float]:
-        return wilson_interval(self.correct, self.n)
+    def low(self) -> float:
+        return wilson_interval(self.correct, self.n)[0]
+
+    @property
+    def high(self) -> float:
+        return wilson_interval(self.correct, self.n)[1]
 
 
 def find_slices(

@@ -95,8 +95,8 @@ def error_slice(s: ErrorSlice) -> str:
     unlike = f" They are {' and '.join(word for _, word in s.unlike)} than the rest of their class." if s.unlike else ""
     taken = f", most often taken for {s.mistaken_for}" if s.mistaken_for else ""
     return (
-        f"{s.found.n} similar images of {s.name}: {percent(s.found.accuracy)} right{taken}; the average is "
-        f"{percent(s.found.average)} (p = {s.found.adjusted:.2g} after correction).{unlike}"
+        f"{s.n} similar images of {s.name}: {percent(s.accuracy)} right{taken}; the average is "
+        f"{percent(s.average)} (p = {s.adjusted:.2g} after correction).{unlike}"
     )
 
 
