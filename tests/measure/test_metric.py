@@ -107,7 +107,7 @@ def test_it_is_on_the_page_of_an_audit_and_has_a_limit(critters: Any) -> None:
     assert "Class spread" in report.html()
     alone = fv.audit(models["one"], critters.test, discover=False)
     assert re.search(r"<dt>Class spread</dt><dd>[\d.]+\u00a0%<small>best minus worst class", alone.html())
-    worst = max(entry["class_spread"] for entry in report.findings["models"])
+    worst = max(entry["class_spread"] for entry in report.to_dict()["models"])
     assert report.failures({"class_spread": 1.0}) == []
     said = report.failures({"class_spread": worst - 0.01})
     assert any(f"class_spread is {100 * worst:.1f}, over {100 * worst - 1:.1f}." in line for line in said)
@@ -136,12 +136,12 @@ def test_the_lists_are_as_published() -> None:
         "average", "adjusted_average", "majority", "minority", "worst_group", "worst_class", "ifam_worst_group", "loss",
     ]  # fmt: skip
     assert [m.name for m in columns("bench")] == [
-        "average", "majority", "minority", "worst_group", "cep_feature", "cep_output", "cgp", "miou", "mass",
-        "coverage", "kp",
+        "average", "majority", "minority", "worst_group", "unanswered", "cep_feature", "cep_output", "cgp", "miou",
+        "mass", "coverage", "kp",
     ]  # fmt: skip
     assert [m.name for m in columns("audit")] == ["average", "majority", "minority", "worst_group", "worst_class"]
     fewer = {name for name, metric in METRICS.things().items() if metric.higher_is_better is False}
-    assert fewer == {"loss", "kp"}
+    assert fewer == {"loss", "kp", "unanswered"}
     assert described("coverage").higher_is_better is None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,8 @@ from foveate.data.dataset import GroupedDataset
 from foveate.errors import UnreadableImage
 from foveate.look.gaze import Gaze
 from foveate.measure import UNREADABLE, decided_by_shares, name_of
-from foveate.report.gazing import gaze_at, seen_by
+from foveate.report.abilities import cut_of, gaze_at, view_of
+from foveate.report.levels import Word
 
 PICTURE_SIDE = 208
 """Longer side of a picture in the report, in pixels."""
@@ -89,10 +91,59 @@ def _on_pixels(maps: Tensor, picture: NDArray[np.uint8]) -> NDArray[np.float32]:
     return F.interpolate(maps[:, None], picture.shape[:2], mode="nearest")[:, 0].numpy()
 
 
-def views_of(gaze: Gaze, image: Tensor) -> list[dict[str, str]]:
+class Shows(Word):
+    """What a further picture of a gaze shows."""
+
+    KEPT = "kept"
+    """Which places the model kept."""
+    PARTS = "parts"
+    """Which part claims each place."""
+
+
+@dataclass(frozen=True)
+class GazeView:
+    """A further picture of where a model looked, as a ``data:`` address."""
+
+    kind: Shows
+    picture: str
+
+
+@dataclass(frozen=True)
+class ExampleAnswer:
+    """What one model says about an example, and where it looked.
+
+    Attributes:
+        right: whether that is the image's class.
+        kind: of heat map; None, as ``overlay``, when the model has no map.
+        overlay: the heat map over the image, as a ``data:`` address.
+        views: further pictures, of what it kept and which parts it saw.
+    """
+
+    model: str
+    prediction: str
+    probability: float
+    right: bool
+    kind: str | None = None
+    overlay: str | None = None
+    views: tuple[GazeView, ...] = ()
+
+
+@dataclass(frozen=True)
+class Example:
+    """An image of the report with what every model says about it; ``picture`` is a ``data:`` address."""
+
+    index: int
+    where: str
+    label: str
+    attribute: str | None
+    picture: str
+    answers: tuple[ExampleAnswer, ...]
+
+
+def views_of(gaze: Gaze, image: Tensor) -> tuple[GazeView, ...]:
     """Further pictures of where a model looked: which places it kept, and which parts it saw."""
-    pictures = {"kept": kept_places(gaze, image), "parts": part_places(gaze, image)}
-    return [{"kind": kind, "picture": data_uri(found)} for kind, found in pictures.items() if found is not None]
+    pictures = {Shows.KEPT: kept_places(gaze, image), Shows.PARTS: part_places(gaze, image)}
+    return tuple(GazeView(kind, data_uri(found)) for kind, found in pictures.items() if found is not None)
 
 
 def worst_examples(
@@ -132,53 +183,41 @@ def illustrate(
     dataset: GroupedDataset,
     probabilities: Mapping[str, NDArray[np.float64]],
     class_names: list[str],
-) -> list[dict[str, Any]]:
-    """The chosen images with what every system says about them and where it looked.
-
-    Each entry: ``{where, label, attribute, picture, answers}``; an answer is ``{model, prediction, probability,
-    right, kind, overlay, views}`` with ``overlay`` None when the system has no map; ``views`` are further pictures
-    of what it kept and which parts it saw.
-    """
-    entries: list[dict[str, Any]] = []
+) -> list[Example]:
+    """The chosen images with what every system says about them and where it looked; unreadable ones are left out."""
+    shown: list[int] = []
     images: list[Tensor] = []
     for i in positions:
         try:
-            sample = dataset[i]
+            images.append(dataset[i].image)
+            shown.append(i)
         except UnreadableImage:
             continue
-        images.append(sample.image)
-        attribute = None if sample.attribute is None else (dataset.attribute_names or [])[sample.attribute]
-        entries.append(
-            {
-                "index": i,
-                "where": dataset.where(i),
-                "label": dataset.class_names[sample.label],
-                "attribute": attribute,
-                "picture": data_uri(thumbnail(np.ascontiguousarray(sample.image.permute(1, 2, 0).numpy()))),
-                "answers": [],
-            }
-        )
+    answers: list[list[ExampleAnswer]] = [[] for _ in shown]
     for name, system in systems.items():
         gazes = gaze_at(system, images) if images else None
-        view = seen_by(system)
-        for j, (entry, image) in enumerate(zip(entries, images, strict=True)):
-            row = probabilities[name][entry["index"]]
+        for j, (i, image) in enumerate(zip(shown, images, strict=True)):
+            row = probabilities[name][i]
             k = int(decided_by_shares(row[None])[0])
             if k == UNREADABLE:
                 continue
-            named = name_of(k, class_names)
-            # crops are in pixels of what the model saw, and a map of a cut image covers the cut only
-            seen = getattr(system, "preprocess_", None) if gazes is not None and gazes[j].boxes is not None else view
-            shown = image if seen is None else seen.prepare(image)
-            entry["answers"].append(
-                {
-                    "model": name,
-                    "prediction": named,
-                    "probability": 0.0 if k < 0 else float(row[k]),
-                    "right": named == entry["label"],
-                    "kind": None if gazes is None else gazes[j].kind,
-                    "overlay": None if gazes is None else data_uri(overlay(gazes[j], shown)),
-                    "views": [] if gazes is None else views_of(gazes[j], shown),
-                }
+            said = ExampleAnswer(
+                name, name_of(k, class_names), 0.0 if k < 0 else float(row[k]), k == int(dataset.labels[i])
             )
-    return entries
+            answers[j].append(said if gazes is None else _with_gaze(said, gazes[j], image, system))
+    names = dataset.attribute_names or []
+    return [
+        Example(
+            i, dataset.where(i), dataset.class_names[dataset.labels[i]],
+            None if dataset.attributes is None else names[dataset.attributes[i]],
+            data_uri(thumbnail(np.ascontiguousarray(image.permute(1, 2, 0).numpy()))), tuple(told),
+        )
+        for i, image, told in zip(shown, images, answers, strict=True)
+    ]  # fmt: skip
+
+
+def _with_gaze(said: ExampleAnswer, gaze: Gaze, image: Tensor, system: Any) -> ExampleAnswer:
+    # crops are in pixels of what the model saw, and a map of a cut image covers the cut only
+    seen = cut_of(system) if gaze.boxes is None else view_of(system)
+    drawn = image if seen is None else seen.prepare(image)
+    return replace(said, kind=gaze.kind, overlay=data_uri(overlay(gaze, drawn)), views=views_of(gaze, drawn))
