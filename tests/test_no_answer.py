@@ -28,8 +28,12 @@ from foveate.data.preprocess import Preprocess
 from foveate.engine import Selection, TensorFeed
 from foveate.intervene.rehearsal import Rehearsal
 from foveate.measure import NO_ANSWER, UNREADABLE
-from foveate.report.advice import Step
+from foveate.report.advice import Step, next_steps
+from foveate.report.groups import judge_groups
+from foveate.report.levels import Level
 from foveate.report.page import confusions
+from foveate.report.sentences import first_words, headline
+from foveate.report.verdict import join
 
 VIEW = Preprocess((16, 16), mean=(0.0,) * 3, std=(1.0,) * 3)
 SMALL = {"width": 8, "layers": [1, 1, 1], "stem_stride": 2}
@@ -124,6 +128,18 @@ def test_audit_names_both(broken: Path, silent: Any, discover: bool, tmp_path: P
     html = found.save(tmp_path / "audit.html").read_text()
     assert "silent had no answer to 60 images" in html
     json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_without_a_shortcut_the_headline_is_what_got_no_answer() -> None:
+    said, labels, attributes = np.arange(800) % 2, np.arange(800) % 2, np.arange(800) // 2 % 2
+    said[:40] = NO_ANSWER  # ten of each group
+    names = ["cat", "dog"]
+    report = fv.measure.group_report(said, labels, attributes, class_names=names)
+    counts = fv.measure.confusion_by_group(said, labels, attributes)
+    found = join("M", judge_groups(report, counts, class_names=names), attribute="place")
+    assert (found.level, headline(found)) == (Level.NONE, "No answer for 40 images")
+    assert first_words(found).endswith("they count as wrong.")
+    assert next_steps([found], attributes=True) == [Step.MEND]
 
 
 def test_audit_of_a_model_that_is_no_system(broken: Path) -> None:

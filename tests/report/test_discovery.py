@@ -23,7 +23,7 @@ from foveate.report.discovery.cues import BY_KEY, column
 from foveate.report.discovery.experiments import Pull
 from foveate.report.discovery.judgement import judge, level_of
 from foveate.report.discovery.objects import attention_mask, find_objects
-from foveate.report.discovery.probes import probe_all
+from foveate.report.discovery.probes import PropertyProbe, probe_all
 from foveate.report.examples import kept_places, part_places, views_of
 from foveate.report.sentences.experiments import experiment_sentences
 
@@ -81,6 +81,13 @@ def test_only_what_was_exchanged_is_listed() -> None:
 def test_masks_from_the_middle_of_the_picture_only_hint() -> None:
     told = judge([pull("background", 0.4)], [], [], BY_KEY, objects="the middle", sure=False)
     assert told.level == "hint"
+
+
+def test_of_leads_the_whole_is_named_before_its_parts() -> None:
+    follows = {"corner-tl": 0.9, "brightness": 0.8, "background": 0.9, "colour": 0.9}
+    answers = [PropertyProbe(key, "answers", score, 0.5, 0.001, 0.01, 200) for key, score in follows.items()]
+    told = judge([], [], answers, BY_KEY, objects="masks")
+    assert [s.key for s in told.accused] == ["background", "brightness", "corner-tl", "colour"]
 
 
 def test_what_cannot_be_exchanged_is_a_lead_and_never_a_verdict() -> None:

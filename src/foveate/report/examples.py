@@ -6,7 +6,7 @@ import base64
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +14,10 @@ from PIL import Image
 from torch import Tensor
 
 from foveate.data.dataset import GroupedDataset
-from foveate.errors import UnreadableImage
 from foveate.look.gaze import Gaze
 from foveate.measure import UNREADABLE, decided_by_shares, name_of
 from foveate.report.abilities import cut_of, gaze_at, view_of
-from foveate.report.levels import Word
+from foveate.report.reading import readable
 
 PICTURE_SIDE = 208
 """Longer side of a picture in the report, in pixels."""
@@ -33,6 +32,11 @@ def data_uri(pixels: NDArray[np.uint8], quality: int = 84) -> str:
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "JPEG", quality=quality, optimize=True)
     return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+
+
+def small_picture(image: Tensor, side: int = PICTURE_SIDE) -> NDArray[np.uint8]:
+    """``uint8 [3, H, W]`` as a thumbnail ``[h, w, 3]``."""
+    return thumbnail(np.ascontiguousarray(image.permute(1, 2, 0).numpy()), side)
 
 
 def thumbnail(pixels: NDArray[np.uint8], side: int = PICTURE_SIDE) -> NDArray[np.uint8]:
@@ -52,7 +56,7 @@ def overlay(gaze: Gaze, image: Tensor) -> NDArray[np.uint8]:
 
     if gaze.boxes is not None:
         return thumbnail(gaze.draw(image[None])[0])
-    small = thumbnail(np.ascontiguousarray(image.permute(1, 2, 0).numpy()))
+    small = small_picture(image)
     return gaze.draw(torch.from_numpy(small.copy()).permute(2, 0, 1)[None])[0]
 
 
@@ -67,7 +71,7 @@ def kept_places(gaze: Gaze, image: Tensor) -> NDArray[np.uint8] | None:
     """The image with what the model's hard selection left out darkened, or None without a selection."""
     if gaze.mask is None:
         return None
-    small = thumbnail(np.ascontiguousarray(image.permute(1, 2, 0).numpy()))
+    small = small_picture(image)
     kept = _on_pixels(gaze.mask.float(), small)[0, ..., None]
     return np.rint(small * (0.15 + 0.85 * kept)).astype(np.uint8)
 
@@ -76,7 +80,7 @@ def part_places(gaze: Gaze, image: Tensor) -> NDArray[np.uint8] | None:
     """The image tinted by the part that claims each place (the last one, the background, stays plain), or None."""
     if gaze.parts is None:
         return None
-    small = thumbnail(np.ascontiguousarray(image.permute(1, 2, 0).numpy()))
+    small = small_picture(image)
     owner = _on_pixels(gaze.parts[0].float(), small).argmax(axis=0)
     background = gaze.parts.shape[1] - 1
     palette = np.asarray([PART_COLOURS[k % len(PART_COLOURS)] for k in range(background)] + [(0, 0, 0)])
@@ -91,20 +95,12 @@ def _on_pixels(maps: Tensor, picture: NDArray[np.uint8]) -> NDArray[np.float32]:
     return F.interpolate(maps[:, None], picture.shape[:2], mode="nearest")[:, 0].numpy()
 
 
-class Shows(Word):
-    """What a further picture of a gaze shows."""
-
-    KEPT = "kept"
-    """Which places the model kept."""
-    PARTS = "parts"
-    """Which part claims each place."""
-
-
 @dataclass(frozen=True)
 class GazeView:
-    """A further picture of where a model looked, as a ``data:`` address."""
+    """A further picture of where a model looked, which places it kept or which part claims each, as a ``data:``
+    address."""
 
-    kind: Shows
+    kind: Literal["kept", "parts"]
     picture: str
 
 
@@ -142,8 +138,9 @@ class Example:
 
 def views_of(gaze: Gaze, image: Tensor) -> tuple[GazeView, ...]:
     """Further pictures of where a model looked: which places it kept, and which parts it saw."""
-    pictures = {Shows.KEPT: kept_places(gaze, image), Shows.PARTS: part_places(gaze, image)}
-    return tuple(GazeView(kind, data_uri(found)) for kind, found in pictures.items() if found is not None)
+    kept, parts = kept_places(gaze, image), part_places(gaze, image)
+    views = [] if kept is None else [GazeView("kept", data_uri(kept))]
+    return (*views, *([] if parts is None else [GazeView("parts", data_uri(parts))]))
 
 
 def worst_examples(
@@ -185,18 +182,12 @@ def illustrate(
     class_names: list[str],
 ) -> list[Example]:
     """The chosen images with what every system says about them and where it looked; unreadable ones are left out."""
-    shown: list[int] = []
-    images: list[Tensor] = []
-    for i in positions:
-        try:
-            images.append(dataset[i].image)
-            shown.append(i)
-        except UnreadableImage:
-            continue
-    answers: list[list[ExampleAnswer]] = [[] for _ in shown]
+    chosen = dict(readable(dataset, positions))
+    images = list(chosen.values())
+    answers: dict[int, list[ExampleAnswer]] = {i: [] for i in chosen}
     for name, system in systems.items():
         gazes = gaze_at(system, images) if images else None
-        for j, (i, image) in enumerate(zip(shown, images, strict=True)):
+        for j, (i, image) in enumerate(chosen.items()):
             row = probabilities[name][i]
             k = int(decided_by_shares(row[None])[0])
             if k == UNREADABLE:
@@ -204,15 +195,15 @@ def illustrate(
             said = ExampleAnswer(
                 name, name_of(k, class_names), 0.0 if k < 0 else float(row[k]), k == int(dataset.labels[i])
             )
-            answers[j].append(said if gazes is None else _with_gaze(said, gazes[j], image, system))
+            answers[i].append(said if gazes is None else _with_gaze(said, gazes[j], image, system))
     names = dataset.attribute_names or []
     return [
         Example(
             i, dataset.where(i), dataset.class_names[dataset.labels[i]],
             None if dataset.attributes is None else names[dataset.attributes[i]],
-            data_uri(thumbnail(np.ascontiguousarray(image.permute(1, 2, 0).numpy()))), tuple(told),
+            data_uri(small_picture(image)), tuple(answers[i]),
         )
-        for i, image, told in zip(shown, images, answers, strict=True)
+        for i, image in chosen.items()
     ]  # fmt: skip
 
 

@@ -63,29 +63,13 @@ class BySpread:
 class ByClass:
     """Nothing to compare within a class: no attributes, or only one for each class.
 
-    Attributes:
-        attributes: whether there were any.
-        average: share of the images named rightly.
-        lowest, highest: name and accuracy of the classes at both ends; None with one class.
-        mistake: the most frequent one, ``(class, taken for, times, mistakes)``.
+    ``mistake`` is the most frequent one, ``(class, taken for, times, mistakes)``.
     """
 
-    attributes: bool
-    average: float
-    lowest: tuple[str, float] | None = None
-    highest: tuple[str, float] | None = None
     mistake: tuple[str, str, int, int] | None = None
     evidence: ClassVar[Evidence] = Evidence.CLASSES
     level: ClassVar[Level] = Level.UNTESTED
     gap: ClassVar[None] = None
-
-
-@dataclass(frozen=True)
-class Guessing:
-    """The model is hardly better than always naming the most frequent class, which ``most`` of the images have."""
-
-    average: float
-    most: float
 
 
 @dataclass(frozen=True)
@@ -95,13 +79,13 @@ class GroupVerdict:
     Attributes:
         comparison: what was compared, with the numbers.
         report: the accuracies by group that it rests on.
-        guessing: set where the model hardly beats guessing, and is not accused: a model that learned nothing shows no
-            gap either, and silence would read like praise.
+        guessing: the share of the most frequent class, where the model hardly beats always naming it, and is not
+            accused: a model that learned nothing shows no gap either, and silence would read like praise.
     """
 
     comparison: ByTraining | BySpread | ByClass
     report: GroupReport
-    guessing: Guessing | None = None
+    guessing: float | None = None
 
     @property
     def level(self) -> Level:
@@ -130,7 +114,7 @@ def judge_groups(
     comparison: ByTraining | BySpread | ByClass = (
         _by_training(report, confusion, train_counts)
         or _by_spread(report, counted=train_counts is not None)
-        or _by_class(report, confusion, class_names)
+        or ByClass(_mistake(confusion, class_names))
     )
     # A model that reads nothing but the shortcut may average at chance too; there the gap says it all.
     guessing = None if comparison.level.accuses else hardly_better_than_guessing(report)
@@ -158,22 +142,19 @@ def _by_spread(report: GroupReport, counted: bool) -> BySpread | None:
     return None if found is None else BySpread(*found, counted)
 
 
-def _by_class(report: GroupReport, confusion: NDArray[np.int64], class_names: Sequence[str]) -> ByClass:
-    ends = sorted(((name, accuracy) for name, _, accuracy in report.classes), key=lambda entry: entry[1])
+def _mistake(confusion: NDArray[np.int64], class_names: Sequence[str]) -> tuple[str, str, int, int] | None:
     table = confusion.sum(axis=1).copy()
     np.fill_diagonal(table, 0)
-    mistake = None
-    if table.sum():
-        y, k = (int(i) for i in np.unravel_index(int(table.argmax()), table.shape))
-        mistake = (class_names[y], class_names[k], int(table[y, k]), int(table.sum()))
-    lowest, highest = (ends[0], ends[-1]) if len(ends) > 1 else (None, None)
-    return ByClass(bool(report.groups), report.average, lowest, highest, mistake)
+    if not table.sum():
+        return None
+    y, k = (int(i) for i in np.unravel_index(int(table.argmax()), table.shape))
+    return class_names[y], class_names[k], int(table[y, k]), int(table.sum())
 
 
-def hardly_better_than_guessing(report: GroupReport) -> Guessing | None:
-    """Set when always naming the most frequent class does about as well."""
+def hardly_better_than_guessing(report: GroupReport) -> float | None:
+    """The share of the most frequent class, when always naming it does about as well; else None."""
     if len(report.classes) < 2:
         return None
     most = max(n for _, n, _ in report.classes) / report.n
     low, _ = wilson_interval(round(report.average * report.n), report.n)
-    return None if low > most else Guessing(report.average, most)
+    return None if low > most else most

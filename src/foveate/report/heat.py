@@ -18,6 +18,7 @@ from foveate.look.gaze import Gaze
 from foveate.measure import UNREADABLE, core_gradcam_percentage
 from foveate.report.abilities import LOOK_BATCH, cut_of, gaze_at
 from foveate.report.gaps import Z95
+from foveate.report.reading import readable
 
 GAZE_IMAGES = 64
 """How many images (half of them right, half wrong where there are as many) the heat-map figures rest on."""
@@ -168,11 +169,7 @@ def _with_objects(
     """``(position, image, mask)`` of those images that can be read and have an object, as the system sees them."""
     view = cut_of(system)
     found = []
-    for i in (int(i) for i in positions):
-        try:
-            image = dataset[i].image
-        except UnreadableImage:
-            continue
+    for i, image in readable(dataset, positions):
         mask = object_mask(dataset, i, image.shape[-2], image.shape[-1])
         if mask is not None:
             found.append((i, image, mask if view is None else view.prepare_mask(mask)))

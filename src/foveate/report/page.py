@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
@@ -55,12 +55,13 @@ def _discovered(discoveries: Mapping[str, Discovery]) -> dict[str, Any]:
     """What the page says about shortcuts nobody named."""
     if not discoveries:
         return {"discovered": False}
+    mask_rows, mask_sentences = tables.mask_rows(discoveries)
     return {
         "discovered": True,
         "experiments": tables.experiments(discoveries),
         "experiment_sentence": tables.experiment_sentence(discoveries),
-        "mask_rows": tables.mask_rows(discoveries),
-        "mask_sentences": tables.mask_sentences(discoveries),
+        "mask_rows": mask_rows,
+        "mask_sentences": mask_sentences,
         "probes": tables.probe_table(discoveries),
         "slices": tables.slice_cards(discoveries),
         "turned": tables.turned_pictures(discoveries),
@@ -193,16 +194,11 @@ def _group_sentence(findings: Findings) -> str:
     return ", ".join(parts) + "."
 
 
-@dataclass(frozen=True)
-class AccuracyGrid:
-    """One model's groups, a row a class and a cell an attribute; None where there is no such image."""
+def accuracy_grid(findings: Findings) -> list[tuple[str, list[tuple[str, list[GroupRow | None]]]]]:
+    """With many groups: a class × attribute table of accuracies per model, else nothing.
 
-    model: str
-    rows: list[tuple[str, list[GroupRow | None]]]
-
-
-def accuracy_grid(findings: Findings) -> list[AccuracyGrid]:
-    """With many groups: a class × attribute table of accuracies per model, else nothing."""
+    ``(model, rows)``, a row ``(class, cells)``, a cell an attribute; None where there is no such image.
+    """
     attributes, classes = findings.dataset.attributes, findings.dataset.classes
     if not attributes or max(len(attributes), len(classes)) > HEAT_CLASSES:
         return []
@@ -212,7 +208,7 @@ def accuracy_grid(findings: Findings) -> list[AccuracyGrid]:
     for model in findings.models:
         cells = {(r.label, r.attribute): r for r in model.groups}
         rows = [(name, [cells.get((y, a)) for a in range(len(attributes))]) for y, name in enumerate(classes)]
-        out.append(AccuracyGrid(model.name, rows))
+        out.append((model.name, rows))
     return out
 
 
@@ -240,9 +236,9 @@ class Confusion:
     """What one model said: rows, mistakes by attribute, and the most frequent mistakes ``(class, said, times)``."""
 
     model: str
-    rows: list[ConfusionRow] = field(default_factory=list)
-    by_attribute: list[ConfusionRow] = field(default_factory=list)
-    mistakes: list[tuple[str, str, int]] = field(default_factory=list)
+    rows: list[ConfusionRow]
+    by_attribute: list[ConfusionRow]
+    mistakes: list[tuple[str, str, int]]
 
 
 @dataclass(frozen=True)
@@ -267,17 +263,15 @@ def confusions(findings: Findings) -> Confusions:
     for model in findings.models:
         counts = _with_unanswered(model, data.classes, len(names))
         summed = [[sum(per[k] for per in row) for k in range(len(names))] for row in counts]
-        entry = Confusion(model.name, mistakes=_mistakes(summed, data.classes, names)[:12])
+        rows, by_attribute = [], []
         if by_group:
             order = sorted(model.groups, key=lambda r: (r.label, r.kind != "majority", r.attribute))
             rows = [ConfusionRow(r.name, counts[r.label][r.attribute], r.label, r.kind) for r in order]
-            entry = replace(entry, rows=rows)
         elif len(names) <= HEAT_CLASSES:
             rows = [ConfusionRow(name, summed[y], y) for y, name in enumerate(data.classes) if sum(summed[y])]
-            readable = attributes and len(attributes) <= HEAT_CLASSES
-            by_attribute = _by_attribute(counts, attributes or [], names) if readable else []
-            entry = replace(entry, rows=rows, by_attribute=by_attribute)
-        found.append(entry)
+            if attributes and len(attributes) <= HEAT_CLASSES:
+                by_attribute = _by_attribute(counts, attributes, names)
+        found.append(Confusion(model.name, rows, by_attribute, _mistakes(summed, data.classes, names)[:12]))
     return Confusions(by_group, names, found, len(names) > 6)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from foveate.assemble.system import System
 from foveate.data.dataset import GroupedDataset
 from foveate.data.preprocess import Preprocess
-from foveate.errors import DataError, UnreadableImage
+from foveate.errors import DataError
 from foveate.measure import decided, decided_by_shares
 from foveate.report.abilities import classes_of, embedder_of, view_of
 from foveate.report.discovery.cues import EXCHANGED, Cue
@@ -25,6 +25,7 @@ from foveate.report.discovery.objects import Objects, find_objects
 from foveate.report.discovery.observations import Observations, observe
 from foveate.report.discovery.probes import PropertyProbe, Reader, probe_all
 from foveate.report.discovery.slices import Slice, find_slices
+from foveate.report.reading import readable
 
 OBSERVED = 1000
 """Most images whose properties are probed, drawn at random; a probe of more would hardly be surer."""
@@ -237,13 +238,9 @@ def make_sheet(system: System, base: Groundwork, probabilities: NDArray[np.float
     masks: list[Tensor] = []
     kept: list[int] = []
     order = np.random.default_rng([seed, 2]).permutation(base.seen.positions)
-    for i in (int(i) for i in order):
+    for i, image in readable(base.dataset, order):
         if len(kept) >= images:
             break
-        try:
-            image = base.dataset[i].image
-        except UnreadableImage:
-            continue
         (mask,) = base.objects.masks([image], [i])
         if mask is None:
             continue

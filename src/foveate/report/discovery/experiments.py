@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foveate.report.discovery.cues import Cue
+from foveate.report.discovery.cues.cue import as_pixels
 
 Predict = Callable[[Tensor], NDArray[np.int64]]
 OVERLAP = 0.25
@@ -161,5 +162,4 @@ def exchange(sheet: Sheet, cue: Cue, recipients: Sequence[int] | NDArray[np.int6
     if cue.exchange is None:
         raise ValueError(f"'{cue.key}' cannot be exchanged")
     i, j = torch.as_tensor(np.asarray(recipients)), torch.as_tensor(np.asarray(donors))
-    changed = cue.exchange(sheet.images[i].float(), sheet.masks[i], sheet.images[j].float(), sheet.masks[j])
-    return changed.round().clamp(0, 255).to(torch.uint8)
+    return as_pixels(cue.exchange(sheet.images[i].float(), sheet.masks[i], sheet.images[j].float(), sheet.masks[j]))

@@ -140,6 +140,7 @@ def judge(
         suspects.append(Suspect(pull.cue, level, pull, label=told.get(key), answers=follow.get(key)))
     suspects = _explained(suspects)
     tested = {pull.cue.key for pull in pulls}
+    leads: list[Suspect] = []
     for key, cue in cues.items():
         if key in tested or (key not in told and key not in follow):
             continue
@@ -147,7 +148,10 @@ def judge(
         # (a given attribute is left to the group report, which tests it)
         followed = key in follow and follow[key].tells and not cue.given
         level = Level.HINT if followed else Level.UNTESTED
-        suspects.append(Suspect(cue, level, label=told.get(key), answers=follow.get(key)))
+        leads.append(Suspect(cue, level, label=told.get(key), answers=follow.get(key)))
+    # a corner holds a bit of the background and follows it: the whole is named first, then what is followed most
+    leads.sort(key=lambda s: (s.cue.part_of is not None, -(s.answers.score - s.answers.chance) if s.answers else 0.0))
+    suspects += leads
     suspects.sort(key=lambda s: (s.level.rank, s.explained_by is not None, -s.strength))
     return Judgement(tuple(suspects), objects)
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foveate.measure import CEPAccumulator, donor_permutation, fill_object, swap
+from foveate.report.discovery.cues.cue import as_pixels
 from foveate.report.discovery.experiments import Sheet
 
 EDITED_TOGETHER = 32
@@ -82,8 +83,8 @@ def mask_tests(
             "object_only": mask[:, None] * x + outside * mean,
             "background_only": fill_object(x, mask), "random_background": scene, "same_background": same,
         }  # fmt: skip
-        own, moved = logits(_pixels(x)), {key: logits(_pixels(value)) for key, value in edited.items()}
-        states = (own, logits(_pixels(core)), moved["random_background"])
+        own, moved = logits(as_pixels(x)), {key: logits(as_pixels(value)) for key, value in edited.items()}
+        states = (own, logits(as_pixels(core)), moved["random_background"])
         told = np.logical_and.reduce([np.isfinite(state).all(1) for state in states])  # no answer cannot change
         if told.any():
             cep.update(*(torch.from_numpy(state[told]) for state in states))
@@ -94,10 +95,6 @@ def mask_tests(
         source, n, **found, bg_gap=found["same_background"] - found["random_background"],
         cep=float(cep.compute().value) if cep.n else None, area=float(sheet.masks.mean()),
     )  # fmt: skip
-
-
-def _pixels(images: Tensor) -> Tensor:
-    return images.round().clamp(0, 255).to(torch.uint8)
 
 
 def _mates(labels: NDArray[np.int64], rng: np.random.Generator) -> Tensor:

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from foveate.data.dataset import GroupedDataset
-from foveate.errors import UnreadableImage
 from foveate.report.discovery.cues import CUES, Cue, Glances, read_columns
 from foveate.report.discovery.objects import Objects
+from foveate.report.reading import readable
 
 
 @dataclass
@@ -45,7 +44,8 @@ def observe(
     kept: list[int] = []
     for start in range(0, len(positions), batch):
         wanted = positions[start : start + batch]
-        images, mine = _readable(dataset, wanted)
+        found = dict(readable(dataset, wanted))
+        images, mine = list(found.values()), list(found)
         if tick is not None:
             tick(len(wanted))
         if not images:
@@ -65,18 +65,6 @@ def observe(
     for cue, values in read_columns(dataset, out.positions, attribute):
         out.add(cue, values)
     return out
-
-
-def _readable(dataset: GroupedDataset, positions: NDArray[np.int64]) -> tuple[list[Tensor], list[int]]:
-    images: list[Tensor] = []
-    mine: list[int] = []
-    for i in positions:
-        try:
-            images.append(dataset[int(i)].image)
-            mine.append(int(i))
-        except UnreadableImage:
-            continue
-    return images, mine
 
 
 def _stored(dataset: GroupedDataset, i: int) -> int | None:

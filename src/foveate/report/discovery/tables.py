@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
-import numpy as np
-from torch import Tensor
-
-from foveate.errors import UnreadableImage
 from foveate.report.discovery.discover import Discovery
 from foveate.report.discovery.experiments import Pull
 from foveate.report.discovery.judgement import Suspect
 from foveate.report.discovery.probes import PropertyProbe
-from foveate.report.examples import data_uri, thumbnail
+from foveate.report.examples import data_uri, small_picture
+from foveate.report.reading import readable
 from foveate.report.sentences import sections
 
 SLICE_PICTURES = 6
@@ -65,16 +63,12 @@ def experiment_sentence(discoveries: Discoveries) -> str:
     return "; ".join(parts) + "." if parts else ""
 
 
-def mask_rows(discoveries: Discoveries) -> list[tuple[str, list[tuple[str, float]]]]:
-    """Accuracy with objects and backgrounds taken apart: the name of each test, and ``(model, share)`` of each bar."""
+def mask_rows(discoveries: Discoveries) -> tuple[list[tuple[str, list[tuple[str, float]]]], list[str]]:
+    """Accuracy with objects and backgrounds taken apart: the name of each test, and ``(model, share)`` of each bar;
+    and a sentence a model."""
     tests = {model: found.masks for model, found in discoveries.items() if found.masks is not None}
-    return [(name, [(m, getattr(t, key)) for m, t in tests.items()]) for key, name in _TESTS if tests]
-
-
-def mask_sentences(discoveries: Discoveries) -> list[str]:
-    """What the mask tests say about every model."""
-    tests = {model: found.masks for model, found in discoveries.items() if found.masks is not None}
-    return [sections.taken_apart(model, found) for model, found in tests.items()]
+    rows = [(name, [(m, getattr(t, key)) for m, t in tests.items()]) for key, name in _TESTS if tests]
+    return rows, [sections.taken_apart(model, found) for model, found in tests.items()]
 
 
 @dataclass
@@ -127,40 +121,22 @@ def slice_cards(discoveries: Discoveries) -> list[SliceCard]:
     cards = []
     for model, found in discoveries.items():
         for number, s in enumerate(found.slices, start=1):
-            pictures: list[str] = []
-            for i in s.positions[: 3 * SLICE_PICTURES]:
-                if len(pictures) == SLICE_PICTURES:
-                    break
-                try:
-                    pictures.append(_picture(found.base.dataset[i].image, 120))
-                except UnreadableImage:
-                    continue
+            images = islice(readable(found.base.dataset, s.positions[: 3 * SLICE_PICTURES]), SLICE_PICTURES)
+            pictures = [data_uri(small_picture(image, 120)) for _, image in images]
             cards.append(SliceCard(model, number, s.name, pictures, sections.error_slice(s)))
     return cards
 
 
-@dataclass(frozen=True)
-class TurnedShot:
-    """An answer that turned: three ``data:`` addresses, and the answer to the last."""
-
-    before: str
-    donor: str
-    after: str
-    answer: str
-
-
-def turned_pictures(discoveries: Discoveries) -> list[tuple[str, str, list[TurnedShot]]]:
-    """Images whose answer turned in the strongest experiment: model, name of the cue, pictures."""
+def turned_pictures(discoveries: Discoveries) -> list[tuple[str, str, list[tuple[list[str], str]]]]:
+    """Images whose answer turned in the strongest experiment: model, name of the cue, and for each the ``data:``
+    addresses of image, donor and edited image, with the answer to the last."""
     out = []
     for model, found in discoveries.items():
         names = [s.name for s in found.judgement.tested if s.level.accuses]
         shots = [
-            TurnedShot(_picture(t.image), _picture(t.donor), _picture(t.edited), t.answer) for t in found.turned
-        ]  # fmt: skip
+            ([data_uri(small_picture(image, 150)) for image in (t.image, t.donor, t.edited)], t.answer)
+            for t in found.turned
+        ]
         if shots:
             out.append((model, names[0], shots))
     return out
-
-
-def _picture(image: Tensor, side: int = 150) -> str:
-    return data_uri(thumbnail(np.ascontiguousarray(image.permute(1, 2, 0).numpy()), side))

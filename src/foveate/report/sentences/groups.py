@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from foveate.measure import GroupReport
 from foveate.report.gaps import FOUND_GAP, Gap, Share
-from foveate.report.groups import ByClass, BySpread, ByTraining, GroupVerdict, Guessing
+from foveate.report.groups import ByClass, BySpread, ByTraining, GroupVerdict
 from foveate.report.levels import Level
 from foveate.report.sentences.numbers import percent, points
 
@@ -12,7 +12,7 @@ from foveate.report.sentences.numbers import percent, points
 def group_headline(said: GroupVerdict, what: str) -> str:
     """A few words; ``what`` is what to call the attribute."""
     if isinstance(said.comparison, ByClass):
-        return "Not tested" if said.comparison.attributes else "Not tested: no attributes"
+        return "Not tested" if said.report.groups else "Not tested: no attributes"
     if said.level is Level.NONE and said.guessing is not None:
         return "Hardly better than guessing"
     if said.level is Level.NONE:
@@ -33,7 +33,7 @@ def group_sentences(model: str, said: GroupVerdict, what: str) -> list[str]:
         return _by_training(model, compared, what)
     if isinstance(compared, BySpread):
         return _by_spread(model, compared, what)
-    return _by_class(model, compared)
+    return _by_class(model, said.report, compared.mistake)
 
 
 def measured(said: GroupVerdict, what: str) -> str:
@@ -62,10 +62,10 @@ def no_answer(model: str, report: GroupReport) -> list[str]:
     return [f"{model} gave {report.remarks()[-1]}"] if report.unanswered else []
 
 
-def guessing_remark(guessing: Guessing) -> str:
+def guessing_remark(said: GroupVerdict) -> str:
     return (
-        f"But with {percent(guessing.average)} right on average it is hardly better than always naming the most "
-        f"frequent class ({percent(guessing.most)}), so the groups tell little."
+        f"But with {percent(said.report.average)} right on average it is hardly better than always naming the most "
+        f"frequent class ({percent(said.guessing)}), so the groups tell little."
     )
 
 
@@ -147,8 +147,8 @@ def _by_spread(model: str, compared: BySpread, what: str) -> list[str]:
     return [first, why]
 
 
-def _by_class(model: str, compared: ByClass) -> list[str]:
-    if compared.attributes:
+def _by_class(model: str, report: GroupReport, mistake: tuple[str, str, int, int] | None) -> list[str]:
+    if report.groups:
         why = "no class occurs with two different attributes, so nothing can be compared within a class"
         todo = "Add images of one class with different attributes"
     else:
@@ -157,12 +157,12 @@ def _by_class(model: str, compared: ByClass) -> list[str]:
             "Add an 'attribute' column with what you suspect (the background, the camera, the hospital …), "
             "or attribute sub-folders"
         )
-    overall = f"It is right on {percent(compared.average)} of the images"
-    if compared.lowest is not None and compared.highest is not None:
-        (low_name, low), (high_name, high) = compared.lowest, compared.highest
+    overall = f"It is right on {percent(report.average)} of the images"
+    if len(report.classes) > 1:
+        (low_name, _, low), *_, (high_name, _, high) = sorted(report.classes, key=lambda entry: entry[2])
         overall += f", from {percent(low)} of {low_name} to {percent(high)} of {high_name}"
     said = [f"Whether {model} takes a shortcut was not tested: {why}. {todo}, and run the audit again.", f"{overall}."]
-    if compared.mistake is not None:
-        name, taken_for, times, mistakes = compared.mistake
+    if mistake is not None:
+        name, taken_for, times, mistakes = mistake
         said.append(f"Its most frequent mistake: {name} taken for {taken_for} ({times} of {mistakes} mistakes).")
     return said

@@ -51,7 +51,7 @@ def _leans(level: Level) -> str:
 
 
 def _remark(v: Verdict) -> list[str]:
-    return [guessing_remark(v.groups.guessing)] if v.guessing and v.groups.guessing is not None else []
+    return [guessing_remark(v.groups)] if v.guessing else []
 
 
 def _groups(v: Verdict) -> list[str]:

@@ -130,6 +130,11 @@ def by_image(read: Callable[[Tensor], list[float]]) -> Read:
     return of_each
 
 
+def as_pixels(images: Tensor) -> Tensor:
+    """``float [B, 3, H, W]`` in 0 … 255 as ``uint8``."""
+    return images.round().clamp(0, 255).to(torch.uint8)
+
+
 def luminance(colours: Tensor) -> Tensor:
     """Brightness of colours ``[B, 3]``: ``[B]``."""
     return (colours * colours.new_tensor(_LUMA)).sum(1)

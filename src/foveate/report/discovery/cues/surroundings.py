@@ -16,7 +16,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foveate.measure import fill_object
-from foveate.report.discovery.cues.cue import Cue, Exchange, Glances, Region, by_image, fine_detail, luminance
+from foveate.report.discovery.cues.cue import (
+    Cue,
+    Exchange,
+    Glances,
+    Region,
+    as_pixels,
+    by_image,
+    fine_detail,
+    luminance,
+)
 
 # -- exchanging -----------------------------------------------------------------------------------
 
@@ -102,7 +111,7 @@ def read_background(seen: Glances) -> NDArray[np.float64]:
         plates.amax(1).std((1, 2))[:, None], plates.amin(1).std((1, 2))[:, None],
     ]  # fmt: skip
     if seen.embed is not None:
-        described.append(seen.embed(list(plates.round().clamp(0, 255).to(torch.uint8))))
+        described.append(seen.embed(list(as_pixels(plates))))
     return torch.cat([part.double() for part in described], 1).numpy()
 
 
