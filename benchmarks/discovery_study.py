@@ -126,10 +126,10 @@ def rows(
                 images = audits[name]
                 start = time.perf_counter()
                 report = fv.audit(model, images, examples=0, seed=seed, objects=objects)
-                found = report.findings["models"][0]
-                discovery = found["discovery"]
-                named = discovery["shortcuts"][0] if discovery["shortcuts"] else None
-                top = next((s for s in discovery["suspects"] if s["pull"] is not None), None)
+                found = report.findings.models[0]
+                judgement = next(iter(report.discoveries.values())).judgement
+                named = judgement.shortcuts[0].key if judgement.shortcuts else None
+                pull = next((s.pull for s in judgement.tested), None)
                 agreement = None
                 if named == "background":
                     groups = report.pseudo_groups()
@@ -138,12 +138,12 @@ def rows(
                 expected = EXPECTED[shortcut]
                 yield {
                     "data": data, "shortcut": shortcut, "seed": seed, "audited_on": name,
-                    "objects": discovery["objects"], "accuracy": round(found["average"], 3),
-                    "level": discovery["level"], "named": named or "", "expected": expected or "",
+                    "objects": found.discovery.objects, "accuracy": round(found.average, 3),
+                    "level": judgement.level, "named": named or "", "expected": expected or "",
                     "hit": "" if expected is None else int(named == expected),
                     "false_alarm": int(named is not None) if expected is None else "",
-                    **({k: round(top["pull"][v], 3) for k, v in (("pull", "value"), ("low", "low"), ("high", "high"))}
-                       if top else {}),
+                    **({"pull": round(pull.value, 3), "low": round(pull.low, 3), "high": round(pull.high, 3)}
+                       if pull else {}),
                     "pseudo_group_agreement": agreement, "seconds": round(time.perf_counter() - start, 1),
                 }  # fmt: skip
 

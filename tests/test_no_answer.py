@@ -28,7 +28,12 @@ from foveate.data.preprocess import Preprocess
 from foveate.engine import Selection, TensorFeed
 from foveate.intervene.rehearsal import Rehearsal
 from foveate.measure import NO_ANSWER, UNREADABLE
+from foveate.report.advice import Step, next_steps
+from foveate.report.groups import judge_groups
+from foveate.report.levels import Level
 from foveate.report.page import confusions
+from foveate.report.sentences import first_words, headline
+from foveate.report.verdict import join
 
 VIEW = Preprocess((16, 16), mean=(0.0,) * 3, std=(1.0,) * 3)
 SMALL = {"width": 8, "layers": [1, 1, 1], "stem_stride": 2}
@@ -106,21 +111,35 @@ def test_audit_names_both(broken: Path, silent: Any, discover: bool, tmp_path: P
     test = data(broken).test
     loud = fv.wrap(lambda x: by_red(x, silent=False), ["cat", "dog"], preprocess=VIEW)
     found = fv.audit({"silent": silent, "loud": loud}, test, discover=discover, objects="centre", on_bad="skip")
-    first, second = found.findings["models"]
-    assert (first["worst_class"], first["unanswered"], second["unanswered"]) == (0.0, 60, 0)
-    assert second["average"] == 1.0
-    assert len(first["unanswered_images"]) == 60
-    assert len(found.findings["unreadable"]) == 6
+    first, second = found.findings.models
+    assert (first.worst_class, first.unanswered, second.unanswered) == (0.0, 60, 0)
+    assert second.average == 1.0
+    assert len(first.unanswered_images) == 60
+    assert len(found.findings.unreadable) == 6
     assert "silent gave no answer for 60 of 114 images (dog 60 of 60)" in found.verdict
-    assert any("6 of 120 images could not be read" in note for note in found.findings["notes"])
-    assert found.findings["advice"][0]["title"] == "First mend silent: it says NaN"
+    assert any("6 of 120 images could not be read" in note for note in found.findings.notes)
+    assert any("silent gave no answer for 60 of 114" in note for note in found.findings.notes)
+    assert found.findings.advice[0].title == "First mend silent: it says NaN"
+    assert Step.KEEP not in [advice.step for advice in found.findings.advice]
     shown = confusions(found.findings)
-    assert shown["names"] == ["cat", "dog", "(no answer)"]
-    assert sum(row["cells"][2]["n"] for row in shown["tables"][0]["rows"]) == 60
-    assert any(a["prediction"] == "no answer" for e in found.findings["examples"] for a in e["answers"])
+    assert shown.names == ["cat", "dog", "(no answer)"]
+    assert sum(row.counts[2] for row in shown.tables[0].rows) == 60
+    assert any(a.prediction == "no answer" for e in found.findings.examples for a in e.answers)
     html = found.save(tmp_path / "audit.html").read_text()
     assert "silent had no answer to 60 images" in html
     json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_without_a_shortcut_the_headline_is_what_got_no_answer() -> None:
+    said, labels, attributes = np.arange(800) % 2, np.arange(800) % 2, np.arange(800) // 2 % 2
+    said[:40] = NO_ANSWER  # ten of each group
+    names = ["cat", "dog"]
+    report = fv.measure.group_report(said, labels, attributes, class_names=names)
+    counts = fv.measure.confusion_by_group(said, labels, attributes)
+    found = join("M", judge_groups(report, counts, class_names=names), attribute="place")
+    assert (found.level, headline(found)) == (Level.NONE, "No answer for 40 images")
+    assert first_words(found).endswith("they count as wrong.")
+    assert next_steps([found], attributes=True) == [Step.MEND]
 
 
 def test_audit_of_a_model_that_is_no_system(broken: Path) -> None:
@@ -134,8 +153,8 @@ def test_audit_of_a_model_that_is_no_system(broken: Path) -> None:
             return out
 
     found = fv.audit({"foreign": Foreign()}, data(broken).test).findings
-    assert len(found["unreadable"]) == 6
-    assert (found["models"][0]["unanswered"], found["models"][0]["worst_class"]) == (60, 0.0)
+    assert len(found.unreadable) == 6
+    assert (found.models[0].unanswered, found.models[0].worst_class) == (60, 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -217,7 +236,7 @@ def test_first_stages_that_say_nan_make_errors(broken: Path, monkeypatch: pytest
     jtt = fv.JTT("micro_resnet", first_epochs=1, **settings).fit(test)
     assert (jtt.errors_ == np.flatnonzero(test.labels == 1)).all()  # all dogs, and no unreadable cat
     cnc = fv.CnC("micro_resnet", first_epochs=1, samples=4, **settings)
-    cnc._first(test)
+    cnc._first(test, ())
     taught = np.concatenate(cnc._epoch(test, 0)[0])
     assert set(taught) <= set(np.flatnonzero(cnc.first_predictions_ != UNREADABLE))
     assert (test.labels[taught] == 1).any()
@@ -242,6 +261,6 @@ def test_exports_and_studies_say_so(written: Path, erm: Path, tmp_path: Path) ->
     assert runner.predict([test[0].image, test[1].image]).tolist() == [0, NO_ANSWER]
     assert (runner.predict_logits([test[1].image]) == -np.inf).all()
     record = Record("s", "d", "reds", "ERM", 0, {}, score=0.5, metrics={"average": 0.5, "unanswered": 0.5})
-    assert "| unanswered |" in table([record])
+    assert "| no answer |" in table([record])
     told = str(Status(1, 1, 0, 0, 0, 0, 0.0, [], [record]))
     assert "reds, ERM, seed 0: no answer (NaN) for 50.0 % of the test images; they count as wrong" in told

@@ -15,7 +15,7 @@ import foveate as fv
 from foveate.cli.looking import image_files
 from foveate.cli.main import app, main
 from foveate.look import Gaze
-from foveate.report.looking import look_rows, look_sheet
+from foveate.report.look_sheet import look_rows, look_sheet
 
 
 @pytest.fixture(scope="module")

@@ -107,7 +107,7 @@ def test_it_is_on_the_page_of_an_audit_and_has_a_limit(critters: Any) -> None:
     assert "Class spread" in report.html()
     alone = fv.audit(models["one"], critters.test, discover=False)
     assert re.search(r"<dt>Class spread</dt><dd>[\d.]+\u00a0%<small>best minus worst class", alone.html())
-    worst = max(entry["class_spread"] for entry in report.findings["models"])
+    worst = max(entry["class_spread"] for entry in report.to_dict()["models"])
     assert report.failures({"class_spread": 1.0}) == []
     said = report.failures({"class_spread": worst - 0.01})
     assert any(f"class_spread is {100 * worst:.1f}, over {100 * worst - 1:.1f}." in line for line in said)

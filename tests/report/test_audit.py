@@ -21,14 +21,17 @@ from foveate.measure.groups import SmallGroupWarning
 from foveate.report import audit
 from foveate.report.charts import bar
 from foveate.report.examples import worst_examples
-from foveate.report.findings import Verdict, percent, verdict
+from foveate.report.findings import VerdictRecord
 from foveate.report.gaps import Gap, Share, difference, widest_spread, within_class_gap
-from foveate.report.gazing import choose
+from foveate.report.groups import judge_groups
+from foveate.report.heat import choose_images
+from foveate.report.sentences import percent
+from foveate.report.verdict import join
 
 BIASED = np.array([[95, 5], [5, 95]])
 
 
-def judge(cells: dict[tuple[int, int], tuple[int, int]], counts: Any = None, classes: int = 2) -> Verdict:
+def judge(cells: dict[tuple[int, int], tuple[int, int]], counts: Any = None, classes: int = 2) -> VerdictRecord:
     """The verdict on a model that gets ``correct`` of ``n`` right in every ``(label, attribute)``; each mistake
     names the class after the true one."""
     p, y, a = [], [], []
@@ -42,10 +45,11 @@ def judge(cells: dict[tuple[int, int], tuple[int, int]], counts: Any = None, cla
     )  # fmt: skip
     confusion = np.zeros((classes, values, classes), dtype=np.int64)
     np.add.at(confusion, (y, a, p), 1)
-    return verdict(
-        "ERM", report, confusion, train_counts=None if counts is None else np.asarray(counts),
-        class_names=[f"c{i}" for i in range(classes)], attribute="habitat",
+    said = judge_groups(
+        report, confusion, train_counts=None if counts is None else np.asarray(counts),
+        class_names=[f"c{i}" for i in range(classes)],
     )  # fmt: skip
+    return VerdictRecord.of(join("ERM", said, attribute="habitat"))
 
 
 class TestVerdict:
@@ -56,8 +60,8 @@ class TestVerdict:
         assert "on 41" in found.sentences[0]
         assert "a gap of 57 points" in found.sentences[0]
         assert found.gap is not None
-        assert found.gap["value"] == pytest.approx(0.57)
-        assert [side["n"] for side in found.sides] == [200, 200]
+        assert found.gap.value == pytest.approx(0.57)
+        assert [side.n for side in found.sides] == [200, 200]
 
     def test_equal_groups_are_not_accused(self) -> None:
         found = judge({(y, a): (900, 1000) for y in (0, 1) for a in (0, 1)}, BIASED)
@@ -80,7 +84,7 @@ class TestVerdict:
         found = judge(cells, BIASED)
         assert found.level == "none"
         assert found.gap is not None
-        assert found.gap["value"] == pytest.approx(0.0)
+        assert found.gap.value == pytest.approx(0.0)
         assert "compared class by class" in found.sentences[0]
 
     def test_without_training_counts_groups_of_a_class_are_compared(self) -> None:
@@ -177,11 +181,11 @@ def test_examples_come_from_the_worst_groups_most_confident_first() -> None:
 def test_gaze_sample_is_half_right_and_spread() -> None:
     right = np.arange(100) < 90
     groups = np.arange(100) % 2
-    chosen = choose(right, ~right, groups, 20, seed=0)
+    chosen = choose_images(right, ~right, groups, 20, seed=0)
     assert len(set(chosen)) == 20
     assert (chosen >= 90).sum() == 10
     assert (groups[chosen] == 0).sum() == 10
-    assert len(choose(right, ~right, groups, 60, seed=0)) == 60
+    assert len(choose_images(right, ~right, groups, 60, seed=0)) == 60
 
 
 # -- the whole report -----------------------------------------------------------------------------
@@ -216,7 +220,7 @@ class Fake:
 
 
 class Blind(Fake):
-    look = None  # type: ignore[assignment]
+    look: Any = None
 
 
 def made(n: int, classes: list[str], attributes: list[str] | None, masks: bool = False) -> GroupedDataset:
@@ -246,10 +250,8 @@ def test_report_of_one_model_holds_every_number_and_nothing_foreign(tmp_path: An
     html = path.read_text("utf-8")
     assert "Fake leans on the scene" in result.verdict
     assert result.verdict in text_of(html)
-    for row in result.findings["models"][0]["groups"]:
-        assert re.search(
-            rf"{row['name']} .{{0,40}}?{percent(row['accuracy'])[:-2]} % .{{0,30}}?n = {row['n']}", text_of(html)
-        )
+    for row in result.findings.models[0].groups:
+        assert re.search(rf"{row.name} .{{0,40}}?{percent(row.accuracy)[:-2]} % .{{0,30}}?n = {row.n}", text_of(html))
     assert not re.search(r"https?:|//[a-z]|<script|<link|@import|url\(", re.sub(r"data:image[^\"]*", "", html))
     assert html.count("data:image/jpeg;base64,") == 12
     assert html.count("<svg") == html.count('role="img" aria-label=')
@@ -259,12 +261,12 @@ def test_report_of_one_model_holds_every_number_and_nothing_foreign(tmp_path: An
 
 def test_heat_on_the_object_is_measured(tmp_path: Any) -> None:
     data = made(200, ["cat", "dog"], ["forest", "sea"], masks=True)
-    gaze = audit(Fake(data, 0.9, 0.5, BIASED), data).findings["models"][0]["gaze"]
-    assert gaze["images"] == 64
-    assert gaze["right"]["on_object"] == pytest.approx(1.0)
-    assert gaze["wrong"]["area"] == pytest.approx(0.5)
-    assert gaze["sentence"].startswith("Where it looks (Grad-CAM, 64 images): when it is right, 100")
-    assert "more than an even spread" in gaze["sentence"]
+    gaze = audit(Fake(data, 0.9, 0.5, BIASED), data).findings.models[0].gaze
+    assert gaze.images == 64
+    assert gaze.right.on_object == pytest.approx(1.0)
+    assert gaze.wrong.area == pytest.approx(0.5)
+    assert gaze.sentence.startswith("Where it looks (Grad-CAM, 64 images): when it is right, 100")
+    assert "more than an even spread" in gaze.sentence
 
 
 def test_boxes_serve_when_there_are_no_masks() -> None:
@@ -275,25 +277,25 @@ def test_boxes_serve_when_there_are_no_masks() -> None:
         data.images, data.labels, data.class_names, attributes=data.attributes,
         attribute_names=data.attribute_names, boxes=boxes,
     )  # fmt: skip
-    gaze = audit(Fake(boxed, 0.9, 0.5, BIASED), boxed).findings["models"][0]["gaze"]
-    sides = [gaze[side] for side in ("right", "wrong") if gaze[side]]
-    assert all(side["on_object"] == 0 for side in sides)
-    assert "less than an even spread" in gaze["sentence"]
+    gaze = audit(Fake(boxed, 0.9, 0.5, BIASED), boxed).findings.models[0].gaze
+    sides = [side for side in (gaze.right, gaze.wrong) if side]
+    assert all(side.on_object == 0 for side in sides)
+    assert "less than an even spread" in gaze.sentence
 
 
 def test_several_models_side_by_side() -> None:
     data = made(400, ["cat", "dog"], ["forest", "sea"])
     models = {"DAR": Fake(data, 0.9, 0.9, seed=1), "ERM": Fake(data, 0.97, 0.3, BIASED), "Blind": Blind(data, 0.9, 0.8)}
     result = audit(models, data, examples=4)
-    levels = {m["name"]: m["verdict"]["level"] for m in result.findings["models"]}
+    levels = {m.name: m.verdict.level for m in result.findings.models}
     assert levels["ERM"] == "found"
     assert levels["DAR"] in ("none", "unclear")
-    assert result.findings["training"]["source"] == "ERM"
-    assert result.findings["examples_by"] == "ERM"
+    assert result.findings.training.source == "ERM"
+    assert result.findings.examples_by == "ERM"
     html = result.html()
     assert html.count("no heat map") == 4
     assert html.count("data:image/jpeg") == 4 * 3
-    assert all(len(entry["answers"]) == 3 for entry in result.findings["examples"])
+    assert all(len(entry.answers) == 3 for entry in result.findings.examples)
 
 
 def test_names_from_the_data_cannot_add_markup() -> None:
@@ -322,12 +324,13 @@ def test_unreadable_images_are_named_and_left_out() -> None:
             return super().read(i)
 
     data = made(100, ["cat", "dog"], ["forest", "sea"])
-    data.images = Broken(data.images.array)  # type: ignore[attr-defined]
+    assert isinstance(data.images, ArrayImages)
+    data.images = Broken(data.images.array)
     model = Fake(data, 0.9, 0.4, BIASED)
     model.bad = [3, 7]
     result = audit(model, data)
-    assert result.findings["unreadable"] == ["array[3]", "array[7]"]
-    assert sum(row["n"] for row in result.findings["models"][0]["groups"]) == 98
+    assert result.findings.unreadable == ["array[3]", "array[7]"]
+    assert sum(row.n for row in result.findings.models[0].groups) == 98
     assert "2 of 100 images could not be read" in text_of(result.html())
 
 
@@ -335,7 +338,7 @@ def test_without_attributes_the_report_says_so() -> None:
     data = made(90, ["cat", "dog", "owl"], None)
     result = audit(Fake(data, 0.8, 0.8), data)
     assert "no attributes were given" in result.verdict
-    assert result.findings["models"][0]["verdict"]["level"] == "untested"
+    assert result.findings.models[0].verdict.level == "untested"
     words = text_of(result.html())
     assert "Accuracy by class" in words
     assert "n = 30" in words
@@ -349,8 +352,8 @@ def test_hundred_groups_show_the_worst_and_fold_the_rest() -> None:
     words = text_of(result.html())
     assert "the 12 worst of 100 groups" in words
     assert "The 88 other groups lie between" in words
-    for row in result.findings["models"][0]["groups"]:
-        assert re.search(rf"{row['name']} m\w+ n = {row['n']} {re.escape(percent(row['accuracy'])[:-2])} %", words)
+    for row in result.findings.models[0].groups:
+        assert re.search(rf"{row.name} m\w+ n = {row.n} {re.escape(percent(row.accuracy)[:-2])} %", words)
     assert len(result.html()) < 400_000
 
 
@@ -363,7 +366,7 @@ def test_many_classes_list_their_mistakes() -> None:
 def test_perfect_model_has_nothing_to_show() -> None:
     data = made(400, ["cat", "dog"], ["forest", "sea"], masks=True)
     result = audit(Fake(data, 1.0, 1.0, BIASED), data)
-    assert result.findings["models"][0]["verdict"]["level"] == "none"
+    assert result.findings.models[0].verdict.level == "none"
     assert "There is no mistake to show" in result.html()
 
 
@@ -375,8 +378,8 @@ def test_classes_in_another_order_and_classes_only_the_model_knows() -> None:
     model.train_counts_ = np.array([[7, 7], [5, 95], [95, 5]])
     plain = Fake(data, 0.97, 0.4, BIASED)
     turned, straight = audit(model, data).findings, audit(plain, data).findings
-    assert turned["models"][0]["groups"] == straight["models"][0]["groups"]
-    assert turned["dataset"]["predicted_classes"] == ["cat", "dog", "owl"]
+    assert turned.models[0].groups == straight.models[0].groups
+    assert turned.dataset.predicted_classes == ["cat", "dog", "owl"]
 
 
 def test_bad_input_gets_a_sentence(tmp_path: Any) -> None:

@@ -85,7 +85,7 @@ def test_the_work_is_foreseen(images: GroupedDataset, monkeypatch: pytest.Monkey
             super().__init__(*given, **more)
             bars.append(self)
 
-    monkeypatch.setattr(sys.modules["foveate.report.audit"], "Progress", Kept)
+    monkeypatch.setattr(sys.modules["foveate.report.answers"], "Progress", Kept)
     fv.audit({"M": model()}, images, examples=0, show_progress=True)
     fv.audit({"M": model()}, images, examples=0, show_progress=True, discover=False)
     for bar in bars:

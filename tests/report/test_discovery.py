@@ -19,14 +19,13 @@ from foveate.errors import DataError
 from foveate.look.gaze import Gaze
 from foveate.report import Audit
 from foveate.report.discovery import discover, prepare
+from foveate.report.discovery.cues import BY_KEY, column
 from foveate.report.discovery.experiments import Pull
-from foveate.report.discovery.judging import judge, level_of
+from foveate.report.discovery.judgement import judge, level_of
 from foveate.report.discovery.objects import attention_mask, find_objects
-from foveate.report.discovery.probes import probe_all
-from foveate.report.discovery.swapping import (
-    CUES,
-)
+from foveate.report.discovery.probes import PropertyProbe, probe_all
 from foveate.report.examples import kept_places, part_places, views_of
+from foveate.report.sentences.experiments import experiment_sentences
 
 SIDE = 32
 
@@ -35,10 +34,7 @@ SIDE = 32
 
 
 def pull(cue: str, value: float, half: float = 0.03, p: float = 1e-8) -> Pull:
-    return Pull(cue, 200, value, value - half, value + half, p, 0.9, 0.9 - value)
-
-
-NAMES = {cue.key: cue.name for cue in CUES}
+    return Pull(BY_KEY[cue], 200, value, value - half, value + half, p, 0.9, 0.9 - value)
 
 
 def test_levels_of_a_pull() -> None:
@@ -54,24 +50,44 @@ def test_data_that_hold_a_shortcut_do_not_accuse_a_model_that_ignores_it() -> No
     y = np.arange(200) % 2
     probes = probe_all({"background": y[:, None] + 0.0}, y, "label")
     assert probes[0].tells
-    told = judge("M", [pull("background", 0.01, p=0.4)], probes, [], NAMES, objects="masks")
+    told = judge([pull("background", 0.01, p=0.4)], probes, [], BY_KEY, objects="masks")
     assert told.level == "none"
     assert told.shortcuts == []
-    assert "does not use: the background" in " ".join(told.sentences)
+    assert "does not use: the background" in " ".join(experiment_sentences("M", told))
 
 
 def test_colour_is_part_of_the_background_and_a_mark_is_not() -> None:
     both = [pull("background", 0.4), pull("colour", 0.45), pull("corner-tr", 0.35), pull("corner-bl", 0.12)]
-    told = judge("M", both, [], [], NAMES, objects="masks")
+    told = judge(both, [], [], BY_KEY, objects="masks")
     assert [s.key for s in told.shortcuts] == ["background", "corner-tr"]
-    assert {s.key: s.explained_by for s in told.suspects}["corner-bl"] == "background"
-    alone = judge("M", [pull("background", 0.0, p=0.5), pull("colour", 0.45)], [], [], NAMES, objects="masks")
+    assert {s.key: s.explained_by for s in told.suspects}["corner-bl"] == BY_KEY["background"]
+    alone = judge([pull("background", 0.0, p=0.5), pull("colour", 0.45)], [], [], BY_KEY, objects="masks")
     assert [s.key for s in alone.shortcuts] == ["colour"]
 
 
+def test_only_what_was_exchanged_is_listed() -> None:
+    """With the object in every corner no corner is tested, and the sentence must not claim it was."""
+
+    def told(*keys: str) -> str:
+        pulls = [pull(key, 0.01, p=0.4) for key in keys]
+        return experiment_sentences("M", judge(pulls, [], [], BY_KEY, objects="masks"))[0]
+
+    assert "the border of the picture and the background were exchanged" in told("border", "background")
+    both = told("corner-tl", "corner-br", "border", "background")
+    assert "the border of the picture and the background and the corners were exchanged" in both
+    assert "M: the corners were exchanged" in told("corner-tl")
+
+
 def test_masks_from_the_middle_of_the_picture_only_hint() -> None:
-    told = judge("M", [pull("background", 0.4)], [], [], NAMES, objects="the middle", sure=False)
+    told = judge([pull("background", 0.4)], [], [], BY_KEY, objects="the middle", sure=False)
     assert told.level == "hint"
+
+
+def test_of_leads_the_whole_is_named_before_its_parts() -> None:
+    follows = {"corner-tl": 0.9, "brightness": 0.8, "background": 0.9, "colour": 0.9}
+    answers = [PropertyProbe(key, "answers", score, 0.5, 0.001, 0.01, 200) for key, score in follows.items()]
+    told = judge([], [], answers, BY_KEY, objects="masks")
+    assert [s.key for s in told.accused] == ["background", "brightness", "corner-tl", "colour"]
 
 
 def test_what_cannot_be_exchanged_is_a_lead_and_never_a_verdict() -> None:
@@ -79,10 +95,10 @@ def test_what_cannot_be_exchanged_is_a_lead_and_never_a_verdict() -> None:
     camera = np.random.default_rng(1).integers(0, 2, 300)
     x = {"column:camera": camera[:, None].astype(float)}
     answers = probe_all(x, camera, "answers", within=y)
-    told = judge("M", [pull("background", 0.0, p=0.5)], [], answers, {**NAMES, "column:camera": "the column 'camera'"},
+    told = judge([pull("background", 0.0, p=0.5)], [], answers, {**BY_KEY, "column:camera": column("camera")},
                  objects="masks")  # fmt: skip
     assert told.level == "hint"
-    assert "a lead and not a proof" in told.sentences[0]
+    assert "a lead and not a proof" in experiment_sentences("M", told)[0]
 
 
 # -- end to end -----------------------------------------------------------------------------------
@@ -139,22 +155,23 @@ def reports(balanced: GroupedDataset, biased: GroupedDataset) -> dict[str, Audit
 
 def test_the_scene_reader_is_named_and_the_object_reader_is_not(reports: dict[str, Audit]) -> None:
     for report in reports.values():
-        found = {m["name"]: m["discovery"] for m in report.findings["models"]}
-        assert found["scene"]["shortcuts"][0] == "background"
-        assert found["object"]["shortcuts"] == []
-        assert found["object"]["level"] == "none"
-        tests = found["object"]["mask_tests"]
-        assert tests["cep"] > 0.9
-        assert tests["object_only"] > 0.95
-        assert found["scene"]["mask_tests"]["cep"] < 0.2
-        assert found["scene"]["mask_tests"]["background_only"] == pytest.approx(
-            found["scene"]["mask_tests"]["plain"], abs=0.05
-        )
+        found = {m.name: m.discovery for m in report.findings.models if m.discovery is not None}
+        assert found["scene"].shortcuts[0] == "background"
+        assert found["object"].shortcuts == []
+        assert found["object"].level == "none"
+        tests, of_scene = found["object"].mask_tests, found["scene"].mask_tests
+        assert tests is not None
+        assert of_scene is not None
+        assert tests.cep > 0.9
+        assert tests.object_only > 0.95
+        assert of_scene.cep < 0.2
+        assert of_scene.background_only == pytest.approx(of_scene.plain, abs=0.05)
         assert "scene leans on the background" in report.verdict
         assert "No shortcut was found in object" in report.verdict
-    told = {s["key"]: s for s in found["scene"]["suspects"]}["background"]["label"]
-    assert told["tells"]  # the biased images were last
-    assert told["score"] > 0.85
+    told = {s.key: s for s in found["scene"].suspects}["background"].label
+    assert told is not None
+    assert told.tells  # the biased images were last
+    assert told.score > 0.85
 
 
 def test_pseudo_groups_are_the_scenes(balanced: GroupedDataset, reports: dict[str, Audit]) -> None:
@@ -199,9 +216,9 @@ def test_limits(reports: dict[str, Audit]) -> None:
 
 def test_few_images_are_untested_and_discovery_can_be_left_out(balanced: GroupedDataset) -> None:
     few = fv.audit(looker("scene"), balanced.subset(np.arange(12)), examples=0)
-    assert few.findings["models"][0]["discovery"]["level"] == "untested"
+    assert few.discoveries["Wrapped"].judgement.level == "untested"
     without = fv.audit(looker("scene"), balanced, examples=0, discover=False)
-    assert without.findings["models"][0]["discovery"] is None
+    assert without.findings.models[0].discovery is None
     assert "no attributes were given" in without.verdict
 
 
@@ -271,5 +288,5 @@ def test_gallery_shows_what_was_kept_and_the_parts() -> None:
     assert coloured is not None
     assert (coloured[:, 110:] == 200).all()  # the background stays plain
     assert not (coloured[:, :100] == 200).any()
-    assert [view["kind"] for view in views_of(gaze, image)] == ["kept", "parts"]
-    assert views_of(Gaze(torch.rand(1, 4, 4)), image) == []
+    assert [view.kind for view in views_of(gaze, image)] == ["kept", "parts"]
+    assert views_of(Gaze(torch.rand(1, 4, 4)), image) == ()

@@ -6,17 +6,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from foveate.report.discovery.experiments import Sheet, draw_donors, measure_pull
-from foveate.report.discovery.swapping import (
-    CUES,
-    border,
-    corner,
+from foveate.report.discovery.cues import BY_KEY, EXCHANGED
+from foveate.report.discovery.cues.places import border, corner
+from foveate.report.discovery.cues.surroundings import (
     exchange_background,
     exchange_brightness,
     exchange_colour,
     exchange_sharpness,
-    sparing,
 )
+from foveate.report.discovery.experiments import Sheet, draw_donors, measure_pull
 
 SIDE = 32
 
@@ -53,9 +51,9 @@ def test_a_mark_does_not_count_for_the_background_as_well() -> None:
     sheet.images[:, :, :6, :6] = torch.where(torch.arange(len(sheet)) % 2 == 0, 255, 0)[:, None, None, None].byte()
     reads = lambda x: (x[:, 0, :6, :6].float().mean((1, 2)) > 120).long().numpy()  # noqa: E731
     told = Sheet(sheet.images, sheet.masks, sheet.labels, reads(sheet.images), sheet.confidence, sheet.positions)
-    scene = next(cue for cue in CUES if cue.key == "background")
+    scene = BY_KEY["background"]
     whole = measure_pull(told, scene, reads)
-    spared = measure_pull(told, sparing(scene, [corner("tl")]), reads)
+    spared = measure_pull(told, scene.without([corner("tl")]), reads)
     assert whole is not None
     assert spared is not None
     assert whole.value > 0.9
@@ -84,10 +82,10 @@ def test_global_exchanges_reach_the_donors_value_and_spare_the_object() -> None:
 
 def test_place_exchanges_touch_their_place_only() -> None:
     x, d, mask = batch(0), batch(1), middle()
-    for cue in CUES:
-        if cue.place is None or cue.exchange is None:
+    for cue in EXCHANGED:
+        if cue.region is None or cue.exchange is None:
             continue
-        region, out = cue.place(SIDE, SIDE), cue.exchange(x, mask, d, mask)
+        region, out = cue.region(SIDE, SIDE), cue.exchange(x, mask, d, mask)
         assert torch.equal(out[:, :, region], d[:, :, region])
         assert torch.equal(out[:, :, ~region], x[:, :, ~region])
 
@@ -114,7 +112,7 @@ def reads_scene(x: Tensor) -> np.ndarray:
 
 def test_pull_is_zero_for_an_object_reader_and_full_for_a_scene_reader() -> None:
     sheet = a_sheet()
-    scene = next(cue for cue in CUES if cue.key == "background")
+    scene = BY_KEY["background"]
     none = measure_pull(sheet, scene, reads_object)
     assert none is not None
     assert none.value == 0.0
@@ -139,12 +137,12 @@ def test_donors_are_taken_for_the_right_class_and_never_the_image_itself() -> No
     one = Sheet(
         sheet.images, sheet.masks, sheet.labels, np.zeros(60, dtype=np.int64), sheet.confidence, sheet.positions
     )
-    assert measure_pull(one, CUES[-1], lambda x: np.zeros(len(x), dtype=np.int64)) is None
+    assert measure_pull(one, BY_KEY["background"], lambda x: np.zeros(len(x), dtype=np.int64)) is None
 
 
 def test_images_whose_object_lies_in_a_corner_are_left_out_there() -> None:
     sheet = a_sheet(80)
     sheet.masks[:60, :8, :8] = 1.0
-    taken = next(cue for cue in CUES if cue.key == "corner-tl")
+    taken = BY_KEY["corner-tl"]
     assert measure_pull(sheet, taken, reads_object) is None
-    assert measure_pull(sheet, next(c for c in CUES if c.key == "corner-br"), reads_object) is not None
+    assert measure_pull(sheet, BY_KEY["corner-br"], reads_object) is not None

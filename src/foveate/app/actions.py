@@ -17,14 +17,19 @@ from PIL import Image
 from foveate.app import render
 from foveate.app.guard import UPLOAD_BYTES
 from foveate.app.pictures import Picture, PictureFiles
-from foveate.app.state import Session, Shown
+from foveate.app.state import Session, Shown, Which
 from foveate.app.views import Change
 from foveate.errors import FoveateError
 from foveate.measure import name_of
 
 THUMBS = 24
 CANVAS = 448  # pixels of the longer side of what is painted on
-WHICH = {"all images": "all", "errors": "errors", "right": "right", "where the models differ": "differ"}
+WHICH: dict[str, Which] = {
+    "all images": "all",
+    "errors": "errors",
+    "right": "right",
+    "where the models differ": "differ",
+}
 EVERY = "every group"
 
 
@@ -142,7 +147,7 @@ class Actions:
 
     def on_filter(self, split: str, group: str, which: str, model: str, changes: dict[str, Change]) -> dict[Any, Any]:
         chosen = None if group == EVERY or group not in self.session.groups(split) else group
-        rows = self.session.rows(model, split, chosen, WHICH[which], changes)  # type: ignore[arg-type]
+        rows = self.session.rows(model, split, chosen, WHICH[which], changes)
         return self._list(split, rows, 0, changes)
 
     def on_turn(self, by: int, split: str, listing: dict[str, Any], changes: dict[str, Change]) -> dict[Any, Any]:

@@ -48,7 +48,7 @@ def look(
     import torch
     from PIL import Image
 
-    from foveate.report.looking import look_rows, look_sheet
+    from foveate.report.look_sheet import look_rows, look_sheet
 
     if model is None and (paths[0] / "system.json").is_file():  # `foveate look MODEL IMAGES`
         model, paths = str(paths[0]), paths[1:]

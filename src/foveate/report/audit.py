@@ -15,29 +15,30 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foveate.data.dataset import GroupedDataset
-from foveate.engine.progress import Progress
-from foveate.errors import DataError, suggest
+from foveate.errors import DataError
 from foveate.files import write_json, write_text
-from foveate.measure import (
-    NO_ANSWER,
-    UNREADABLE,
-    GroupReport,
-    SmallGroupWarning,
-    confusion_by_group,
-    decided_by_shares,
-    described,
-    group_report,
-    reported,
-)
-from foveate.measure.groups import SMALL_GROUP
-from foveate.report.advice import advice
+from foveate.measure import NO_ANSWER, GroupReport, SmallGroupWarning, confusion_by_group, described, group_report
+from foveate.report.abilities import named_models, supervision_of
+from foveate.report.advice import next_steps
+from foveate.report.answers import Answers, ask_models
 from foveate.report.discovery import Discovery
-from foveate.report.discovery.running import discovered, looked, predicted_in_pieces, work
-from foveate.report.examples import illustrate, worst_examples
-from foveate.report.findings import percent, unanswered, verdict
-from foveate.report.gazing import GAZE_IMAGES, object_share
-from foveate.report.joining import join
-from foveate.report.models import aligned_shares, classes_of, named_models, predicted_classes, supervision_of
+from foveate.report.examples import Example, illustrate, worst_examples
+from foveate.report.findings import (
+    DatasetRecord,
+    DiscoveryRecord,
+    ExampleRecord,
+    Findings,
+    GazeRecord,
+    ModelRecord,
+    TrainingRecord,
+    VerdictRecord,
+)
+from foveate.report.groups import judge_groups
+from foveate.report.heat import HeatOnObject
+from foveate.report.sentences import first_words, listed, sections
+from foveate.report.sentences.advice import Advice, advice
+from foveate.report.training_counts import TrainingCounts, training_counts
+from foveate.report.verdict import Verdict, join
 
 
 @dataclass(frozen=True)
@@ -45,23 +46,25 @@ class Audit:
     """What an audit found. ``save`` writes it as one HTML file, ``to_dict`` gives it to programs.
 
     Attributes:
-        findings: plain numbers, strings, lists and dictionaries; see :func:`audit` for the keys.
+        findings: everything that is written, as types (:class:`~foveate.report.findings.Findings`).
         pictures: the example images with their overlays, as ``data:`` addresses.
         discoveries: by model, what was found without attributes.
+        verdicts: by model, the verdict with its evidence.
     """
 
-    findings: dict[str, Any]
-    pictures: list[dict[str, Any]]
+    findings: Findings
+    pictures: list[Example]
     discoveries: dict[str, Discovery] = field(default_factory=dict)
+    verdicts: dict[str, Verdict] = field(default_factory=dict)
 
     @property
     def verdict(self) -> str:
         """What each model leans on, in plain words: one sentence a model."""
-        return str(self.findings["verdict"])
+        return self.findings.verdict
 
     def to_dict(self) -> dict[str, Any]:
-        """The findings, ready for JSON."""
-        return self.findings
+        """The findings as plain numbers, strings, lists and dictionaries, ready for JSON."""
+        return self.findings.model_dump(mode="json")
 
     def html(self) -> str:
         """The report as one self-contained HTML page."""
@@ -89,17 +92,17 @@ class Audit:
         """
         said = []
         for metric, limit in limits.items():
-            for entry in self.findings["models"]:
-                value, shown = _figure(entry, metric), described(metric)
+            for entry in self.findings.models:
+                value, shown = entry.figure(metric), described(metric)
                 if shown.better(limit, than=value):
                     side = "over" if shown.higher_is_better is False else "under"
-                    said.append(f"{entry['name']}: {metric} is {shown.text(value)}, {side} {shown.text(limit)}.")
+                    said.append(f"{entry.name}: {metric} is {shown.text(value)}, {side} {shown.text(limit)}.")
         return said
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the report to ``path``, whole or not at all: HTML, or the findings alone for ``*.json``."""
         if Path(path).suffix.lower() == ".json":
-            return write_json(path, self.findings)
+            return write_json(path, self.to_dict())
         return write_text(path, self.html())
 
     def __str__(self) -> str:
@@ -144,217 +147,138 @@ def audit(
         show_progress: draw a bar with the time left, on a terminal.
         options: passed on to ``predict_proba`` (``batch_size``, ``workers``, ``on_bad="skip"``).
 
-    The findings have the keys ``title, foveate, date, attribute, dataset, training, models, verdict, examples,
-    unreadable, notes``; each entry of ``models`` holds the group report, ``confusion`` ``[C][A][K]``, ``verdict``,
-    ``unanswered_images`` (those the model said NaN to, which count as wrong), ``gaze`` and ``discovery`` (None where it
-    was not run).
+    What was found is in ``findings``, whose types are in :mod:`foveate.report.findings`; ``to_dict`` has the same keys.
     """
     systems = named_models(models)
     if not len(dataset):
         raise DataError(f"{dataset.name} has no images to audit; give a dataset with some.")
     say = progress or (lambda line: None)
-    notes: list[str] = []
     word = attribute or "attribute"
-
-    predicted = predicted_classes(systems, dataset)
-    with Progress("audit", work(systems, dataset, discover), show_progress) as bar:
-        probabilities: dict[str, NDArray[np.float64]] = {}
-        for name, system in systems.items():
-            say(f"{name}: predicting {len(dataset)} images")
-            bar.note(f"{name}: predicting")
-            chances = predicted_in_pieces(system, dataset, bar if show_progress else None, options)
-            probabilities[name] = aligned_shares(chances, system, dataset, predicted)
-        predictions = {name: decided_by_shares(values) for name, values in probabilities.items()}
-        read = np.logical_and.reduce([p != UNREADABLE for p in predictions.values()])
-        found = discovered(systems, dataset, probabilities, predicted, read, discover, objects, word, seed, say, bar)
-        gazes: dict[str, dict[str, Any] | None] = {}
-        for name, system in systems.items():
-            if dataset.masks is not None or dataset.boxes is not None:
-                say(f"{name}: where it looks, on {min(GAZE_IMAGES, len(dataset))} images")
-                bar.note(f"{name}: where it looks")
-            gazes[name] = object_share(system, dataset, predictions[name], seed=seed, tick=looked(bar, system))
-
-    counts, source = _training(systems, dataset, train_counts, notes)
-    reports: dict[str, GroupReport] = {}
-    entries: list[dict[str, Any]] = []
-    for name, system in systems.items():
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SmallGroupWarning)  # the report names the small groups itself
-            report = group_report(
-                predictions[name], dataset.labels, dataset.attributes, counts,
-                class_names=dataset.class_names, attribute_names=dataset.attribute_names,
-            )  # fmt: skip
-        reports[name] = report
-        confusion = confusion_by_group(
-            predictions[name],
-            dataset.labels,
-            np.zeros_like(dataset.labels) if dataset.attributes is None else dataset.attributes,
-            num_classes=len(predicted),
-            num_attributes=max(dataset.num_attributes, 1),
-        )[: dataset.num_classes]
-        judged = verdict(name, report, confusion, train_counts=counts, class_names=predicted, attribute=word)
-        if name in found:
-            base = found[name].base
-            judged = join(
-                name, judged, found[name].judgement, attribute=word, tells=base.attribute_probes,
-                estimated=base.objects.words if base.objects.estimated else None,
-            )  # fmt: skip
-        gaze = gazes[name]
-        if gaze is not None and gaze["empty"]:
-            notes.append(f"{name}: {gaze['empty']} heat maps were empty and are not counted.")
-        entries.append(
-            {
-                "name": name,
-                "needs": supervision_of(system),
-                **report.to_dict(),
-                "unanswered_images": [dataset.where(int(i)) for i in np.flatnonzero(predictions[name] == NO_ANSWER)],
-                "worst": None if report.worst is None else report.worst.name,
-                "confusion": confusion.tolist(),
-                "verdict": judged.to_dict(),
-                "gaze": gaze,
-                "discovery": found[name].to_dict() if name in found else None,
-            }
-        )
-
-    lead = min(reports, key=lambda name: _worst(reports[name]))
+    answers = ask_models(
+        systems, dataset, discovery=discover, objects=objects, attribute=word, seed=seed, say=say,
+        show_progress=show_progress, options=options,
+    )  # fmt: skip
+    training, notes = training_counts(systems, dataset, train_counts)
+    judged = [_judged(name, system, dataset, answers, training, word) for name, system in systems.items()]
+    lead = min(judged, key=lambda model: _worst(model.report)).name
     say(f"choosing {examples} examples")
+    pictures = _examples(lead, systems, dataset, answers, examples)
+    findings = Findings(
+        title=title or f"Audit of {listed(list(systems))} on {dataset.name}",
+        foveate=_version(),
+        date=datetime.date.today().isoformat(),
+        attribute=word,
+        dataset=_facts(dataset, answers),
+        training=None if training is None else TrainingRecord.model_validate(training),
+        models=[_record(model, dataset, answers) for model in judged],
+        verdict=" ".join(first_words(model.verdict) for model in judged),
+        examples_by=lead,
+        examples=[ExampleRecord.model_validate(example) for example in pictures],
+        unreadable=[dataset.where(int(i)) for i in np.flatnonzero(~answers.read)],
+        notes=[*notes, *_notes(judged, answers, training, word)],
+        advice=_advice([model.verdict for model in judged], dataset),
+    )
+    return Audit(findings, pictures, answers.discoveries, {model.name: model.verdict for model in judged})
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """One model with its accuracy by group, its confusion ``[C, A, K]``, its verdict and where it looks."""
+
+    name: str
+    needs: str
+    report: GroupReport
+    confusion: NDArray[np.int64]
+    verdict: Verdict
+    heat: HeatOnObject | None
+    discovery: Discovery | None
+
+
+def _judged(
+    name: str, system: Any, dataset: GroupedDataset, answers: Answers, training: TrainingCounts | None, word: str
+) -> _Judged:
+    predictions = answers.predictions[name]
+    counts = None if training is None else training.array
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SmallGroupWarning)  # the report names the small groups itself
+        report = group_report(
+            predictions, dataset.labels, dataset.attributes, counts,
+            class_names=dataset.class_names, attribute_names=dataset.attribute_names,
+        )  # fmt: skip
+    confusion = confusion_by_group(
+        predictions,
+        dataset.labels,
+        np.zeros_like(dataset.labels) if dataset.attributes is None else dataset.attributes,
+        num_classes=len(answers.classes),
+        num_attributes=max(dataset.num_attributes, 1),
+    )[: dataset.num_classes]
+    groups = judge_groups(report, confusion, train_counts=counts, class_names=answers.classes)
+    found = answers.discoveries.get(name)
+    if found is None:
+        verdict = join(name, groups, attribute=word)
+    else:
+        places = found.base.objects
+        verdict = join(
+            name, groups, found.judgement, attribute=word, tells=found.base.attribute_probes,
+            estimated=places.words if places.estimated else None,
+        )  # fmt: skip
+    return _Judged(name, supervision_of(system), report, confusion, verdict, answers.heat[name], found)
+
+
+def _record(model: _Judged, dataset: GroupedDataset, answers: Answers) -> ModelRecord:
+    worst, silent = model.report.worst, np.flatnonzero(answers.predictions[model.name] == NO_ANSWER)
+    return ModelRecord.model_validate(
+        {
+            **model.report.to_dict(),
+            "name": model.name,
+            "needs": model.needs,
+            "unanswered_images": [dataset.where(int(i)) for i in silent],
+            "worst": None if worst is None else worst.name,
+            "confusion": model.confusion.tolist(),
+            "verdict": VerdictRecord.of(model.verdict),
+            "gaze": None if model.heat is None else GazeRecord(**vars(model.heat), sentence=sections.heat(model.heat)),
+            "discovery": None if model.discovery is None else DiscoveryRecord.of(model.discovery),
+        }
+    )
+
+
+def _examples(
+    lead: str, systems: Mapping[str, Any], dataset: GroupedDataset, answers: Answers, most: int
+) -> list[Example]:
+    """Confident mistakes of ``lead``, with what all models say about the same images."""
     groups = dataset.labels if dataset.groups is None else dataset.groups
-    confidence = np.nan_to_num(probabilities[lead], nan=0.0).max(axis=1)
-    chosen = worst_examples(predictions[lead], confidence, dataset.labels, groups, n=examples)
-    pictures = illustrate(chosen, systems, dataset, probabilities, predicted)
-
-    findings: dict[str, Any] = {
-        "title": title or f"Audit of {_listed(list(systems))} on {dataset.name}",
-        "foveate": _version(),
-        "date": datetime.date.today().isoformat(),
-        "attribute": word,
-        "dataset": {
-            "name": dataset.name,
-            "images": len(dataset),
-            "read": int(read.sum()),
-            "classes": list(dataset.class_names),
-            "predicted_classes": predicted,
-            "attributes": dataset.attribute_names if dataset.attributes is not None else None,
-            "object": "masks" if dataset.masks is not None else "boxes" if dataset.boxes is not None else None,
-        },
-        "training": None
-        if counts is None
-        else {"counts": counts.tolist(), "source": source, "usual_share": _usual_share(counts)},
-        "models": entries,
-        "verdict": " ".join(_first_words(entry, reports[entry["name"]]) for entry in entries),
-        "examples_by": lead,
-        "examples": [_without_pictures(entry) for entry in pictures],
-        "unreadable": [dataset.where(int(i)) for i in np.flatnonzero(~read)],
-        "notes": [*notes, *_notes(dataset, reports, counts, read, word)],
-    }
-    findings["advice"] = advice(findings)
-    return Audit(findings, pictures, found)
+    confidence = np.nan_to_num(answers.probabilities[lead], nan=0.0).max(axis=1)
+    chosen = worst_examples(answers.predictions[lead], confidence, dataset.labels, groups, n=most)
+    return illustrate(chosen, systems, dataset, answers.probabilities, answers.classes)
 
 
-def _figure(entry: dict[str, Any], metric: str) -> float:
-    if metric == "shortcut":
-        return 0.0 if entry["verdict"]["level"] == "found" else 1.0
-    if metric not in entry or metric not in reported():
-        known = ("shortcut", *(name for name in reported() if name in entry))
-        raise DataError(f"unknown metric '{metric}'.{suggest(metric, known)} Known: {', '.join(known)}.")
-    if entry[metric] is None:
-        raise DataError(f"{entry['name']}: '{metric}' cannot be had from these images; it needs attributes (groups).")
-    return float(entry[metric])
+def _facts(dataset: GroupedDataset, answers: Answers) -> DatasetRecord:
+    return DatasetRecord(
+        name=dataset.name,
+        images=len(dataset),
+        read=int(answers.read.sum()),
+        classes=list(dataset.class_names),
+        predicted_classes=answers.classes,
+        attributes=dataset.attribute_names if dataset.attributes is not None else None,
+        object="masks" if dataset.masks is not None else "boxes" if dataset.boxes is not None else None,
+    )
 
 
-# -- training counts -------------------------------------------------------------------------------
+def _notes(judged: Sequence[_Judged], answers: Answers, training: TrainingCounts | None, word: str) -> list[str]:
+    maps = [sections.empty_maps(m.name, m.heat.empty) for m in judged if m.heat is not None and m.heat.empty]
+    usual_share = None if training is None else training.usual_share
+    reports = {m.name: m.report for m in judged}
+    return [*maps, *sections.about_the_images(reports, int((~answers.read).sum()), usual_share, word)]
 
 
-def _training(
-    systems: Mapping[str, Any], dataset: GroupedDataset, given: ArrayLike | None, notes: list[str]
-) -> tuple[NDArray[np.int64] | None, str | None]:
-    """The training counts ``[C, A]`` to compare by, and whose they are."""
-    if dataset.attributes is None:
-        return None, None
-    shape = (dataset.num_classes, dataset.num_attributes)
-    if given is not None:
-        counts = np.asarray(given, dtype=np.int64)
-        if counts.size != shape[0] * shape[1]:
-            raise DataError(f"train_counts has shape {counts.shape}; expected {shape}, one count for every group.")
-        return counts.reshape(shape), "given"
-    found: dict[str, NDArray[np.int64]] = {}
-    for name, system in systems.items():
-        raw = getattr(system, "train_counts_", None)
-        if raw is None:
-            continue
-        known = classes_of(system, dataset)
-        values = list(getattr(system, "attribute_names_", None) or dataset.attribute_names or [])
-        counts = np.asarray(raw, dtype=np.int64).ravel()
-        if counts.size != len(known) * len(values) or set(values) != set(dataset.attribute_names or []):
-            notes.append(f"The training counts of {name} belong to other groups than this dataset's and were not used.")
-            continue
-        rows = [known.index(name) for name in dataset.class_names]
-        columns = [values.index(value) for value in dataset.attribute_names or []]
-        found[name] = counts.reshape(len(known), len(values))[np.ix_(rows, columns)]
-    if not found:
-        return None, None
-    source = max(found, key=lambda name: _usual_share(found[name]))
-    return found[source], source
-
-
-def _usual_share(counts: NDArray[np.int64]) -> float:
-    """How much of a class its most frequent attribute makes up in training, averaged over images."""
-    return float(counts.max(axis=1).sum() / max(int(counts.sum()), 1))
-
-
-# -- small things ---------------------------------------------------------------------------------
+def _advice(verdicts: Sequence[Verdict], dataset: GroupedDataset) -> list[Advice]:
+    attributes = dataset.attributes is not None
+    silent = [verdict.model for verdict in verdicts if verdict.unanswered]
+    return [advice(step, attributes, silent) for step in next_steps(verdicts, attributes)]
 
 
 def _worst(report: GroupReport) -> float:
     return report.worst_class if report.worst_group is None else report.worst_group
-
-
-def _first_words(entry: dict[str, Any], report: GroupReport) -> str:
-    """The verdict on one model in a sentence, and a second one when it left images without an answer."""
-    said = str(entry["verdict"]["sentences"][0])
-    return f"{said} {unanswered(entry['name'], report)}" if report.unanswered else said
-
-
-def _without_pictures(entry: dict[str, Any]) -> dict[str, Any]:
-    kept = {key: value for key, value in entry.items() if key not in ("picture", "answers")}
-    kept["answers"] = [
-        {k: v for k, v in answer.items() if k not in ("overlay", "views")} for answer in entry["answers"]
-    ]
-    return kept
-
-
-def _notes(
-    dataset: GroupedDataset,
-    reports: Mapping[str, GroupReport],
-    counts: NDArray[np.int64] | None,
-    read: NDArray[np.bool_],
-    word: str,
-) -> list[str]:
-    notes: list[str] = []
-    first = next(iter(reports.values()))
-    small = [row for row in first.groups if row.n < SMALL_GROUP]
-    if small:
-        named = ", ".join(f"{row.name} ({row.n})" for row in small[:8]) + (" …" if len(small) > 8 else "")
-        notes.append(
-            f"{len(small)} of {len(first.groups)} groups have fewer than {SMALL_GROUP} images, so their accuracies "
-            f"are very uncertain: {named}."
-        )
-    if first.empty:
-        named = ", ".join(first.empty[:8]) + (" …" if len(first.empty) > 8 else "")
-        notes.append(f"{len(first.empty)} groups have no image in this dataset: {named}.")
-    if not read.all():
-        notes.append(f"{int((~read).sum())} of {len(read)} images could not be read and are not counted.")
-    notes += [unanswered(name, report) for name, report in reports.items() if report.unanswered]
-    if counts is not None and first.minority is None:
-        notes.append(
-            f"In training the {word} is spread evenly over each class (its most frequent value makes up "
-            f"{percent(_usual_share(counts))}), so there is no majority and no minority."
-        )
-    return notes
-
-
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _version() -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +14,10 @@ from PIL import Image
 from torch import Tensor
 
 from foveate.data.dataset import GroupedDataset
-from foveate.errors import UnreadableImage
 from foveate.look.gaze import Gaze
 from foveate.measure import UNREADABLE, decided_by_shares, name_of
-from foveate.report.gazing import gaze_at, seen_by
+from foveate.report.abilities import cut_of, gaze_at, view_of
+from foveate.report.reading import readable
 
 PICTURE_SIDE = 208
 """Longer side of a picture in the report, in pixels."""
@@ -31,6 +32,11 @@ def data_uri(pixels: NDArray[np.uint8], quality: int = 84) -> str:
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "JPEG", quality=quality, optimize=True)
     return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+
+
+def small_picture(image: Tensor, side: int = PICTURE_SIDE) -> NDArray[np.uint8]:
+    """``uint8 [3, H, W]`` as a thumbnail ``[h, w, 3]``."""
+    return thumbnail(np.ascontiguousarray(image.permute(1, 2, 0).numpy()), side)
 
 
 def thumbnail(pixels: NDArray[np.uint8], side: int = PICTURE_SIDE) -> NDArray[np.uint8]:
@@ -50,7 +56,7 @@ def overlay(gaze: Gaze, image: Tensor) -> NDArray[np.uint8]:
 
     if gaze.boxes is not None:
         return thumbnail(gaze.draw(image[None])[0])
-    small = thumbnail(np.ascontiguousarray(image.permute(1, 2, 0).numpy()))
+    small = small_picture(image)
     return gaze.draw(torch.from_numpy(small.copy()).permute(2, 0, 1)[None])[0]
 
 
@@ -65,7 +71,7 @@ def kept_places(gaze: Gaze, image: Tensor) -> NDArray[np.uint8] | None:
     """The image with what the model's hard selection left out darkened, or None without a selection."""
     if gaze.mask is None:
         return None
-    small = thumbnail(np.ascontiguousarray(image.permute(1, 2, 0).numpy()))
+    small = small_picture(image)
     kept = _on_pixels(gaze.mask.float(), small)[0, ..., None]
     return np.rint(small * (0.15 + 0.85 * kept)).astype(np.uint8)
 
@@ -74,7 +80,7 @@ def part_places(gaze: Gaze, image: Tensor) -> NDArray[np.uint8] | None:
     """The image tinted by the part that claims each place (the last one, the background, stays plain), or None."""
     if gaze.parts is None:
         return None
-    small = thumbnail(np.ascontiguousarray(image.permute(1, 2, 0).numpy()))
+    small = small_picture(image)
     owner = _on_pixels(gaze.parts[0].float(), small).argmax(axis=0)
     background = gaze.parts.shape[1] - 1
     palette = np.asarray([PART_COLOURS[k % len(PART_COLOURS)] for k in range(background)] + [(0, 0, 0)])
@@ -89,10 +95,52 @@ def _on_pixels(maps: Tensor, picture: NDArray[np.uint8]) -> NDArray[np.float32]:
     return F.interpolate(maps[:, None], picture.shape[:2], mode="nearest")[:, 0].numpy()
 
 
-def views_of(gaze: Gaze, image: Tensor) -> list[dict[str, str]]:
+@dataclass(frozen=True)
+class GazeView:
+    """A further picture of where a model looked, which places it kept or which part claims each, as a ``data:``
+    address."""
+
+    kind: Literal["kept", "parts"]
+    picture: str
+
+
+@dataclass(frozen=True)
+class ExampleAnswer:
+    """What one model says about an example, and where it looked.
+
+    Attributes:
+        right: whether that is the image's class.
+        kind: of heat map; None, as ``overlay``, when the model has no map.
+        overlay: the heat map over the image, as a ``data:`` address.
+        views: further pictures, of what it kept and which parts it saw.
+    """
+
+    model: str
+    prediction: str
+    probability: float
+    right: bool
+    kind: str | None = None
+    overlay: str | None = None
+    views: tuple[GazeView, ...] = ()
+
+
+@dataclass(frozen=True)
+class Example:
+    """An image of the report with what every model says about it; ``picture`` is a ``data:`` address."""
+
+    index: int
+    where: str
+    label: str
+    attribute: str | None
+    picture: str
+    answers: tuple[ExampleAnswer, ...]
+
+
+def views_of(gaze: Gaze, image: Tensor) -> tuple[GazeView, ...]:
     """Further pictures of where a model looked: which places it kept, and which parts it saw."""
-    pictures = {"kept": kept_places(gaze, image), "parts": part_places(gaze, image)}
-    return [{"kind": kind, "picture": data_uri(found)} for kind, found in pictures.items() if found is not None]
+    kept, parts = kept_places(gaze, image), part_places(gaze, image)
+    views = [] if kept is None else [GazeView("kept", data_uri(kept))]
+    return (*views, *([] if parts is None else [GazeView("parts", data_uri(parts))]))
 
 
 def worst_examples(
@@ -132,53 +180,35 @@ def illustrate(
     dataset: GroupedDataset,
     probabilities: Mapping[str, NDArray[np.float64]],
     class_names: list[str],
-) -> list[dict[str, Any]]:
-    """The chosen images with what every system says about them and where it looked.
-
-    Each entry: ``{where, label, attribute, picture, answers}``; an answer is ``{model, prediction, probability,
-    right, kind, overlay, views}`` with ``overlay`` None when the system has no map; ``views`` are further pictures
-    of what it kept and which parts it saw.
-    """
-    entries: list[dict[str, Any]] = []
-    images: list[Tensor] = []
-    for i in positions:
-        try:
-            sample = dataset[i]
-        except UnreadableImage:
-            continue
-        images.append(sample.image)
-        attribute = None if sample.attribute is None else (dataset.attribute_names or [])[sample.attribute]
-        entries.append(
-            {
-                "index": i,
-                "where": dataset.where(i),
-                "label": dataset.class_names[sample.label],
-                "attribute": attribute,
-                "picture": data_uri(thumbnail(np.ascontiguousarray(sample.image.permute(1, 2, 0).numpy()))),
-                "answers": [],
-            }
-        )
+) -> list[Example]:
+    """The chosen images with what every system says about them and where it looked; unreadable ones are left out."""
+    chosen = dict(readable(dataset, positions))
+    images = list(chosen.values())
+    answers: dict[int, list[ExampleAnswer]] = {i: [] for i in chosen}
     for name, system in systems.items():
         gazes = gaze_at(system, images) if images else None
-        view = seen_by(system)
-        for j, (entry, image) in enumerate(zip(entries, images, strict=True)):
-            row = probabilities[name][entry["index"]]
+        for j, (i, image) in enumerate(chosen.items()):
+            row = probabilities[name][i]
             k = int(decided_by_shares(row[None])[0])
             if k == UNREADABLE:
                 continue
-            named = name_of(k, class_names)
-            # crops are in pixels of what the model saw, and a map of a cut image covers the cut only
-            seen = getattr(system, "preprocess_", None) if gazes is not None and gazes[j].boxes is not None else view
-            shown = image if seen is None else seen.prepare(image)
-            entry["answers"].append(
-                {
-                    "model": name,
-                    "prediction": named,
-                    "probability": 0.0 if k < 0 else float(row[k]),
-                    "right": named == entry["label"],
-                    "kind": None if gazes is None else gazes[j].kind,
-                    "overlay": None if gazes is None else data_uri(overlay(gazes[j], shown)),
-                    "views": [] if gazes is None else views_of(gazes[j], shown),
-                }
+            said = ExampleAnswer(
+                name, name_of(k, class_names), 0.0 if k < 0 else float(row[k]), k == int(dataset.labels[i])
             )
-    return entries
+            answers[i].append(said if gazes is None else _with_gaze(said, gazes[j], image, system))
+    names = dataset.attribute_names or []
+    return [
+        Example(
+            i, dataset.where(i), dataset.class_names[dataset.labels[i]],
+            None if dataset.attributes is None else names[dataset.attributes[i]],
+            data_uri(small_picture(image)), tuple(answers[i]),
+        )
+        for i, image in chosen.items()
+    ]  # fmt: skip
+
+
+def _with_gaze(said: ExampleAnswer, gaze: Gaze, image: Tensor, system: Any) -> ExampleAnswer:
+    # crops are in pixels of what the model saw, and a map of a cut image covers the cut only
+    seen = cut_of(system) if gaze.boxes is None else view_of(system)
+    drawn = image if seen is None else seen.prepare(image)
+    return replace(said, kind=gaze.kind, overlay=data_uri(overlay(gaze, drawn)), views=views_of(gaze, drawn))

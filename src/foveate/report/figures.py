@@ -14,8 +14,8 @@ from foveate.data.dataset import GroupedDataset
 from foveate.errors import DataError
 from foveate.files import atomic_file
 from foveate.measure import name_of
+from foveate.report.abilities import gaze_at
 from foveate.report.examples import part_places
-from foveate.report.gazing import gaze_at
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,269 +1,304 @@
-"""From counts to plain words: how far accuracy depends on an attribute, and what may be said about it.
+"""What an audit writes: its findings as types, with the version of their form. Everything in the JSON is here.
 
-Nothing here accuses a model without evidence; the thresholds are in :mod:`foveate.report.gaps`.
+Other than the types it is made from, a record holds words too, for people and programs that read the file.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
-import numpy as np
-from numpy.typing import NDArray
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
-from foveate.measure import GroupReport, wilson_interval
-from foveate.measure.groups import SMALL_GROUP
-from foveate.report.gaps import FOUND_GAP, Level, Share, toward_attribute, widest_spread, within_class_gap
-
-# -- numbers as people write them -----------------------------------------------------------------
-
-
-def percent(share: float | None) -> str:
-    """A share as text; a decimal only where rounding would claim all or nothing.
-
-    >>> percent(0.5), percent(0.996), percent(1.0), percent(None)
-    ('50 %', '99.6 %', '100 %', '–')
-    """
-    if share is None or math.isnan(share):
-        return "–"
-    value = 100 * share
-    close = 0 < value < 0.995 or 99.0 < value < 100
-    text = f"{value:.1f}" if close and f"{value:.1f}" not in ("0.0", "100.0") else f"{value:.0f}"
-    return f"{text} %"
+from foveate.errors import DataError, suggest
+from foveate.measure import GroupRow, reported
+from foveate.report import sentences
+from foveate.report.discovery.cues import Cue
+from foveate.report.discovery.discover import Discovery
+from foveate.report.discovery.mask_tests import MaskTests
+from foveate.report.gaps import Gap, Share
+from foveate.report.heat import HeatOnObject
+from foveate.report.levels import Agreement, Evidence, Level
+from foveate.report.sentences.advice import Advice
+from foveate.report.verdict import Verdict
 
 
-def points(difference: float) -> str:
-    """A difference of shares in percentage points, as text.
+class Written(BaseModel):
+    """A part of the findings: read-only, and made from the type of the same content."""
 
-    >>> points(0.574), points(-0.01)
-    ('57 points', '-1 point')
-    """
-    value = round(100 * difference)
-    return f"{value} point{'' if abs(value) == 1 else 's'}"
+    model_config = ConfigDict(frozen=True, from_attributes=True, extra="forbid")
 
 
-# -- the verdict ----------------------------------------------------------------------------------
+Key = Annotated[str, BeforeValidator(lambda cue: cue.key if isinstance(cue, Cue) else cue)]
+"""A cue, written as its key."""
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What may be said about one model.
+class SideRecord(Written):
+    """One side of a comparison of groups."""
+
+    name: str
+    correct: int
+    n: int
+    accuracy: float | None
+    low: float
+    high: float
+
+    @staticmethod
+    def of(name: str, share: Share) -> SideRecord:
+        accuracy = share.value if share.n else None
+        return SideRecord(
+            name=name, correct=share.correct, n=share.n, accuracy=accuracy, low=share.low, high=share.high
+        )  # fmt: skip
+
+
+class VerdictRecord(Written):
+    """The verdict on one model.
 
     Attributes:
-        level: ``found``, ``hint``, ``none``, ``unclear`` (too few images), or ``untested`` (no attributes).
+        level, evidence, agreement: see :mod:`foveate.report.levels`.
         headline: a few words.
         sentences: plain words with the numbers; the first one is the verdict.
-        evidence: what decided: ``training`` (majority against minority), ``spread`` (groups of a class),
-            ``classes`` (no attributes), or ``experiment`` (properties exchanged between images).
-        sides: the two sides compared, each ``{name, n, correct, accuracy, low, high}``.
-        gap: the gap that decided, or None.
+        sides: the two sides the groups compared.
+        gap: between them, or None.
         measured: what the groups showed, as part of a sentence; empty without groups.
-        agreement: how groups and experiments stand to each other: ``groups`` or ``experiments`` (only one of them
-            spoke), ``agree``, ``differ`` (a sentence says why they can), ``apart`` (they speak of different
-            properties), or ``open`` (the experiments cannot tell).
-        levels: what each of the two says by itself, ``{"groups": level, "experiments": level}``.
-        compared: what the groups compared, a value of ``evidence``, whatever decided in the end.
+        levels: what groups and experiments say by themselves.
+        compared: what the groups compared, whatever decided in the end.
+        cues: keys of the cues it names against the model.
+        guessing: whether the model hardly beats guessing.
     """
 
     level: Level
     headline: str
     sentences: list[str]
-    evidence: str
-    sides: list[dict[str, Any]] = field(default_factory=list)
-    gap: dict[str, float] | None = None
-    measured: str = ""
-    agreement: str = "groups"
-    levels: dict[str, Level] = field(default_factory=dict)
-    compared: str = ""
+    evidence: Evidence
+    sides: list[SideRecord]
+    gap: Gap | None
+    measured: str
+    agreement: Agreement
+    levels: dict[str, Level]
+    compared: Evidence
+    cues: list[str]
+    guessing: bool
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+    @staticmethod
+    def of(v: Verdict) -> VerdictRecord:
+        return VerdictRecord(
+            level=v.level, headline=sentences.headline(v), sentences=sentences.sentences(v), evidence=v.evidence,
+            sides=[SideRecord.of(name, share) for name, share in sentences.sides(v.groups, v.attribute)],
+            gap=v.groups.comparison.gap, measured=sentences.measured(v.groups, v.attribute), agreement=v.agreement,
+            levels=v.levels, compared=v.groups.evidence, cues=[s.key for s in v.accused], guessing=v.guessing,
+        )  # fmt: skip
 
 
-_HEADLINES: dict[Level, str] = {
-    "found": "Leans on the {what}",
-    "hint": "May lean on the {what}",
-    "none": "No sign of a shortcut",
-    "unclear": "Too few images to tell",
-    "untested": "Not tested: no attributes",
-}
+class ProbeRecord(Written):
+    """How well a cue alone tells something."""
+
+    key: str
+    target: str
+    score: float
+    chance: float
+    p: float
+    adjusted: float
+    n: int
+    tells: bool
 
 
-def verdict(
-    model: str,
-    report: GroupReport,
-    confusion: NDArray[np.int64],
-    *,
-    train_counts: NDArray[np.int64] | None = None,
-    class_names: Sequence[str],
-    attribute: str = "attribute",
-) -> Verdict:
-    """The verdict on one model, from its group report.
+class PullRecord(Written):
+    """What exchanging a cue did; ``adjusted`` is its p-value corrected for the number of cues."""
 
-    Args:
-        model: what to call it.
-        report: accuracy by group (from :func:`foveate.measure.group_report`).
-        confusion: ``[C, A, K]``; ``A`` is 1 without attributes.
-        train_counts: ``[C, A]`` images per training group, or None.
-        class_names: of the ``K`` predicted classes.
-        attribute: what to call the attribute in a sentence ("habitat").
+    cue: Key
+    n: int
+    value: float
+    low: float
+    high: float
+    p: float
+    same: float
+    other: float
+    adjusted: float | None
+
+
+class SuspectRecord(Written):
+    """One cue with all that is known about it; ``explained_by`` is the key of the larger cue it is part of."""
+
+    key: str
+    name: str
+    level: Level
+    explained_by: Key | None
+    pull: PullRecord | None
+    label: ProbeRecord | None
+    answers: ProbeRecord | None
+
+
+class SliceRecord(Written):
+    """A bunch of similar images that the model gets wrong; ``positions`` are places in the dataset."""
+
+    label: int
+    n: int
+    correct: int
+    accuracy: float
+    low: float
+    high: float
+    average: float
+    p: float
+    adjusted: float
+    name: str
+    mistaken_for: str | None
+    unlike: Annotated[list[str], BeforeValidator(lambda found: [w if isinstance(w, str) else w[1] for w in found])]
+    positions: list[int]
+
+
+class DiscoveryRecord(Written):
+    """What was found about one model without attributes: the evidence. Its words are left to the verdict.
+
+    Attributes:
+        shortcuts: keys of the cues it leans on, strongest first.
+        suspects: every cue, worst first.
+        objects: where the objects' places come from.
+        errors, attribute: which cues tell where the model errs, and which tell the given attribute.
     """
-    judged = None
-    if len(report.groups):
-        if train_counts is not None and report.minority is not None and report.majority is not None:
-            judged = _by_training(model, report, confusion, train_counts, attribute)
-        judged = judged or _by_spread(model, report, train_counts is not None, attribute)
-    if judged is None:
-        judged = _by_class(model, report, confusion, class_names)
-    judged = replace(judged, levels={"groups": judged.level}, compared=judged.evidence)
-    if report.unanswered:
-        headline = f"No answer for {report.unanswered} images" if judged.level == "none" else judged.headline
-        judged = replace(judged, headline=headline, sentences=[*judged.sentences, unanswered(model, report)])
-    # A model that reads nothing but the shortcut may average at chance too; there the gap says it all.
-    remark = None if judged.level in ("found", "hint") else hardly_better_than_guessing(report)
-    if remark is None:
-        return judged
-    headline = "Hardly better than guessing" if judged.level == "none" else judged.headline
-    return replace(judged, headline=headline, sentences=[*judged.sentences, remark])
+
+    level: Level
+    shortcuts: list[str]
+    suspects: list[SuspectRecord]
+    objects: str
+    mask_tests: MaskTests | None
+    errors: list[ProbeRecord]
+    attribute: list[ProbeRecord]
+    slices: list[SliceRecord]
+
+    @staticmethod
+    def of(found: Discovery) -> DiscoveryRecord:
+        judged = found.judgement
+        return DiscoveryRecord.model_validate(
+            {
+                "level": judged.level, "shortcuts": [s.key for s in judged.shortcuts], "suspects": judged.suspects,
+                "objects": found.base.objects.source, "mask_tests": found.masks, "errors": found.error_probes,
+                "attribute": found.base.attribute_probes, "slices": found.slices,
+            }
+        )  # fmt: skip
 
 
-def _by_training(
-    model: str, report: GroupReport, confusion: NDArray[np.int64], train_counts: NDArray[np.int64], what: str
-) -> Verdict | None:
-    usual = Share.pooled([row for row in report.groups if row.kind == "majority"])
-    unusual = Share.pooled([row for row in report.groups if row.kind == "minority"])
-    gap = within_class_gap(report.groups)
-    if gap is None:
-        return None
-    level: Level = "unclear" if min(usual.n, unusual.n) < SMALL_GROUP else gap.level
-    together = f"where class and {what} go together as in training"
-    rates = (
-        f"right on {percent(usual.value)} of the images {together}, and on {percent(unusual.value)} where they do not"
-    )
-    inside = "" if abs(gap.value - (usual.value - unusual.value)) < 0.015 else "compared class by class, "
-    interval = f"95 % interval {round(100 * gap.low)} to {round(100 * gap.high)}"
-    if level == "found":
-        first = f"{model} leans on the {what}: it is {rates} ({inside}a gap of {points(gap.value)}; {interval})."
-    elif level == "hint":
-        first = (
-            f"{model} may lean on the {what}: it is {rates} ({inside}a gap of {points(gap.value)}; {interval}). "
-            f"The gap is real but {'small' if gap.value < FOUND_GAP else 'uncertain'}."
-        )
-    elif level == "none":
-        first = (
-            f"No sign that {model} leans on the {what}: it is {rates} "
-            f"({inside}a difference of {points(gap.value)}; {interval})."
-        )
-    else:
-        first = (
-            f"There are too few images to tell whether {model} leans on the {what}: it is {rates}, "
-            f"and {inside}the difference may be anything from {round(100 * gap.low)} to {points(gap.high)}."
-        )
-    sentences = [first]
-    drawn = toward_attribute(confusion, report.groups, train_counts)
-    if drawn is not None and level in ("found", "hint"):
-        share, chance = drawn
-        sentences.append(
-            f"Of its {share.n} mistakes there, {share.correct} ({percent(share.value)}) name the class that the "
-            f"{what} goes with in training; guessing among the other classes would give {percent(chance)}."
-        )
-    sides = [
-        {"name": f"{what} as in training", **usual.to_dict()},
-        {"name": f"{what} unlike training", **unusual.to_dict()},
-    ]
-    measured = f"it is {rates} ({inside}a difference of {points(gap.value)}; {interval})"
-    return Verdict(level, _HEADLINES[level].format(what=what), sentences, "training", sides, asdict(gap), measured)
+@dataclass(frozen=True)
+class GazeRecord(HeatOnObject):
+    """How much of the heat lies on the object, for right and for wrong predictions; in words too."""
+
+    sentence: str
 
 
-def _by_spread(model: str, report: GroupReport, balanced: bool, what: str) -> Verdict | None:
-    found = widest_spread(report.groups)
-    if found is None:
-        return None
-    better, worse, gap = found
-    level: Level = "unclear" if min(better.n, worse.n) < SMALL_GROUP else gap.level
-    rates = f"{percent(better.accuracy)} of {better.name} and {percent(worse.accuracy)} of {worse.name}"
-    numbers = (
-        f"a gap of {points(gap.value)}; 95 % interval {round(100 * gap.low)} to {round(100 * gap.high)}, "
-        "widened because it is the largest of many"
-    )
-    if level in ("found", "hint"):
-        sure = "depends" if level == "found" else "may depend"
-        first = f"How often {model} is right {sure} on the {what}: it is right on {rates} ({numbers})."
-        headline = "Accuracy depends on the {what}" if level == "found" else "Accuracy may depend on the {what}"
-    elif level == "none":
-        first = (
-            f"No sign that {model} depends on the {what}: the widest difference within a class is {rates} ({numbers})."
-        )
-        headline = _HEADLINES[level]
-    else:
-        first = (
-            f"There are too few images to tell whether {model} depends on the {what}: it is right on {rates} "
-            f"({numbers})."
-        )
-        headline = _HEADLINES[level]
-    why = (
-        f"The training images show no minority groups, so no {what} counts as the usual one."
-        if balanced
-        else f"How often each {what} occurred in training is not known, so no group counts as the usual one."
-    )
-    sides = [
-        {"name": row.name, **Share(row.correct, row.n).to_dict()}
-        for row in (better, worse)
-    ]  # fmt: skip
-    measured = f"it is right on {rates} ({numbers})"
-    return Verdict(level, headline.format(what=what), [first, why], "spread", sides, asdict(gap), measured)
+class ClassRecord(Written):
+    name: str
+    n: int
+    accuracy: float
 
 
-def _by_class(model: str, report: GroupReport, confusion: NDArray[np.int64], class_names: Sequence[str]) -> Verdict:
-    if report.groups:
-        why = "no class occurs with two different attributes, so nothing can be compared within a class"
-        todo = "Add images of one class with different attributes"
-    else:
-        why = "no attributes were given"
-        todo = (
-            "Add an 'attribute' column with what you suspect (the background, the camera, the hospital …), "
-            "or attribute sub-folders"
-        )
-    sentences = [f"Whether {model} takes a shortcut was not tested: {why}. {todo}, and run the audit again."]
-    classes = sorted(report.classes, key=lambda entry: entry[2])
-    overall = f"It is right on {percent(report.average)} of the images"
-    if len(classes) > 1:
-        (low_name, _, low), (high_name, _, high) = classes[0], classes[-1]
-        overall += f", from {percent(low)} of {low_name} to {percent(high)} of {high_name}"
-    sentences.append(overall + ".")
-    table = confusion.sum(axis=1).copy()
-    np.fill_diagonal(table, 0)
-    if table.sum():
-        y, k = np.unravel_index(int(table.argmax()), table.shape)
-        sentences.append(
-            f"Its most frequent mistake: {class_names[int(y)]} taken for {class_names[int(k)]} "
-            f"({int(table[y, k])} of {int(table.sum())} mistakes)."
-        )
-    return Verdict("untested", _HEADLINES["untested"] if not report.groups else "Not tested", sentences, "classes")
+class ModelRecord(Written):
+    """Everything about one model: the metrics of its group report by name, and what follows from them.
 
-
-def unanswered(model: str, report: GroupReport) -> str:
-    """The sentence on images that a model had no answer to."""
-    return f"{model} gave {report.remarks()[-1]}"
-
-
-HARDLY = "But with"
-
-
-def hardly_better_than_guessing(report: GroupReport) -> str | None:
-    """A sentence when always naming the most frequent class does about as well, else None.
-
-    A model that learned nothing shows no gap either; without this remark that would read like praise.
+    ``unanswered_images`` are those it said NaN to, which count as wrong; ``confusion`` counts images, ``[C][A][K]``,
+    without them; ``gaze`` and ``discovery`` are None where they were not run.
     """
-    if len(report.classes) < 2:
-        return None
-    most = max(n for _, n, _ in report.classes) / report.n
-    low, _ = wilson_interval(round(report.average * report.n), report.n)
-    if low > most:
-        return None
-    return (
-        f"{HARDLY} {percent(report.average)} right on average it is hardly better than always naming the most "
-        f"frequent class ({percent(most)}), so the groups tell little."
-    )
+
+    model_config = ConfigDict(extra="allow")  # a metric that is new to the group report comes along by itself
+
+    name: str
+    needs: str
+    average: float
+    worst_group: float | None
+    worst_class: float
+    majority: float | None
+    minority: float | None
+    n: int
+    skipped: int
+    unanswered: int
+    unanswered_by_class: dict[str, int]
+    unanswered_images: list[str]
+    groups: list[GroupRow]
+    classes: list[ClassRecord]
+    empty_groups: list[str]
+    worst: str | None
+    confusion: list[list[list[int]]]
+    verdict: VerdictRecord
+    gaze: GazeRecord | None
+    discovery: DiscoveryRecord | None
+
+    @property
+    def figures(self) -> dict[str, float | None]:
+        """Every metric of the group report by name, None where it cannot be had."""
+        there = {**vars(self), **(self.model_extra or {})}
+        return {name: there[name] for name in reported() if name in there}
+
+    def figure(self, metric: str) -> float:
+        """A metric by name; ``shortcut`` is 1 without and 0 with a shortcut found."""
+        if metric == "shortcut":
+            return 0.0 if self.verdict.level is Level.FOUND else 1.0
+        figures = self.figures
+        if metric not in figures:
+            known = ("shortcut", *figures)
+            raise DataError(f"unknown metric '{metric}'.{suggest(metric, known)} Known: {', '.join(known)}.")
+        value = figures[metric]
+        if value is None:
+            raise DataError(f"{self.name}: '{metric}' cannot be had from these images; it needs attributes (groups).")
+        return float(value)
+
+
+class AnswerRecord(Written):
+    """What one model says about an example; ``kind`` is that of its heat map, None without one."""
+
+    model: str
+    prediction: str
+    probability: float
+    right: bool
+    kind: str | None
+
+
+class ExampleRecord(Written):
+    """An image of the report with what every model says about it."""
+
+    index: int
+    where: str
+    label: str
+    attribute: str | None
+    answers: list[AnswerRecord]
+
+
+class DatasetRecord(Written):
+    """What was audited on; ``read`` images could be read, ``object`` says what tells where objects are."""
+
+    name: str
+    images: int
+    read: int
+    classes: list[str]
+    predicted_classes: list[str]
+    attributes: list[str] | None
+    object: Literal["masks", "boxes"] | None
+
+
+class TrainingRecord(Written):
+    """The training counts ``[C][A]``, whose they are, and how much of a class its most frequent attribute makes up."""
+
+    counts: list[list[int]]
+    source: str
+    usual_share: float
+
+
+class Findings(Written):
+    """The findings of an audit, ready for JSON; :meth:`model_json_schema` tells their form.
+
+    ``schema_version`` goes up when a key goes away or changes its meaning; new keys come without. ``verdict`` is one
+    sentence a model; ``examples_by`` is the model whose mistakes the examples are.
+    """
+
+    schema_version: Literal[1] = 1
+    title: str
+    foveate: str
+    date: str
+    attribute: str
+    dataset: DatasetRecord
+    training: TrainingRecord | None
+    models: list[ModelRecord]
+    verdict: str
+    examples_by: str
+    examples: list[ExampleRecord]
+    unreadable: list[str]
+    notes: list[str]
+    advice: list[Advice]

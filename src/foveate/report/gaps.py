@@ -16,19 +16,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import NormalDist
-from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foveate.measure import GroupRow, wilson_interval
 from foveate.measure.groups import SMALL_GROUP
+from foveate.report.levels import Level
 
 FOUND_GAP = 0.10
 FOUND_LOW = 0.05
 Z95 = 1.959963984540054
-
-Level = Literal["found", "hint", "none", "unclear", "untested"]
 
 
 @dataclass(frozen=True)
@@ -43,19 +41,16 @@ class Share:
         return self.correct / self.n if self.n else math.nan
 
     @property
-    def interval(self) -> tuple[float, float]:
-        return wilson_interval(self.correct, self.n)
+    def low(self) -> float:
+        return wilson_interval(self.correct, self.n)[0]
+
+    @property
+    def high(self) -> float:
+        return wilson_interval(self.correct, self.n)[1]
 
     @staticmethod
     def pooled(rows: Sequence[GroupRow]) -> Share:
         return Share(sum(row.correct for row in rows), sum(row.n for row in rows))
-
-    def to_dict(self) -> dict[str, Any]:
-        low, high = self.interval
-        return {
-            "correct": self.correct, "n": self.n, "accuracy": self.value if self.n else None,
-            "low": low, "high": high,
-        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -71,15 +66,15 @@ class Gap:
         """What the gap allows to say, by the thresholds of this module.
 
         >>> Gap(0.57, 0.50, 0.63).level, Gap(0.2, 0.01, 0.4).level
-        ('found', 'hint')
+        (<Level.FOUND: 'found'>, <Level.HINT: 'hint'>)
         >>> Gap(0.01, -0.02, 0.04).level, Gap(0.05, -0.2, 0.3).level
-        ('none', 'unclear')
+        (<Level.NONE: 'none'>, <Level.UNCLEAR: 'unclear'>)
         """
         if self.value >= FOUND_GAP and self.low >= FOUND_LOW:
-            return "found"
+            return Level.FOUND
         if self.low > 0:
-            return "hint"
-        return "unclear" if self.high >= FOUND_GAP else "none"
+            return Level.HINT
+        return Level.UNCLEAR if self.high >= FOUND_GAP else Level.NONE
 
 
 def difference(a: Share, b: Share, z: float = Z95) -> Gap:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from foveate.measure import columns
+from foveate.measure import GroupRow, columns, wilson_interval
 from foveate.report.charts import bar, heat_style
-from foveate.report.findings import percent, points
-
-if TYPE_CHECKING:
-    from foveate.report.discovery import Discovery
+from foveate.report.discovery import Discovery, tables
+from foveate.report.examples import Example
+from foveate.report.findings import Findings, ModelRecord
+from foveate.report.levels import Evidence
+from foveate.report.sentences import percent, points, sections
 
 MANY_GROUPS = 24
 """With more groups than this, the page shows the worst ones and folds the rest away."""
@@ -26,9 +28,7 @@ HEAT_CLASSES = 30
 """A heat map of more classes cannot be read; the most frequent mistakes are listed instead."""
 
 
-def render(
-    findings: dict[str, Any], pictures: list[dict[str, Any]], discoveries: Mapping[str, Discovery] | None = None
-) -> str:
+def render(findings: Findings, pictures: Sequence[Example], discoveries: Mapping[str, Discovery] | None = None) -> str:
     """The whole page as text. Names from the data are escaped: they cannot add markup."""
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, finalize=_keep_together, trim_blocks=True, lstrip_blocks=True
@@ -40,32 +40,31 @@ def render(
     return template.render(
         f=findings,
         style=Markup(folder.joinpath("style.css").read_text("utf-8")),
-        several=len(findings["models"]) > 1,
+        several=len(findings.models) > 1,
         tones=tones(findings),
         summary=summary(findings),
         groups=group_rows(findings),
         grid=accuracy_grid(findings),
         confusions=confusions(findings),
         pictures=pictures,
-        **_discovered(findings, discoveries or {}),
+        **_discovered(discoveries or {}),
     )
 
 
-def _discovered(findings: dict[str, Any], discoveries: Mapping[str, Discovery]) -> dict[str, Any]:
+def _discovered(discoveries: Mapping[str, Discovery]) -> dict[str, Any]:
     """What the page says about shortcuts nobody named."""
-    from foveate.report.discovery import showing
-
     if not discoveries:
         return {"discovered": False}
+    mask_rows, mask_sentences = tables.mask_rows(discoveries)
     return {
         "discovered": True,
-        "experiments": showing.experiments(findings),
-        "experiment_sentence": showing.experiment_sentence(findings),
-        "mask_rows": showing.mask_rows(findings),
-        "mask_sentences": showing.mask_sentences(findings),
-        "probes": showing.probe_rows(findings),
-        "slices": showing.slice_cards(findings, discoveries),
-        "turned": showing.turned_pictures(findings, discoveries),
+        "experiments": tables.experiments(discoveries),
+        "experiment_sentence": tables.experiment_sentence(discoveries),
+        "mask_rows": mask_rows,
+        "mask_sentences": mask_sentences,
+        "probes": tables.probe_table(discoveries),
+        "slices": tables.slice_cards(discoveries),
+        "turned": tables.turned_pictures(discoveries),
         "object_source": next(iter(discoveries.values())).base.objects.words,
     }
 
@@ -76,190 +75,233 @@ def _keep_together(value: Any) -> Any:
     return re.sub(r"(?<=\d) %", "\u00a0%", value) if plain else value
 
 
-def tones(findings: dict[str, Any]) -> dict[str, str]:
+def tones(findings: Findings) -> dict[str, str]:
     """A colour for every model."""
-    return {model["name"]: f"m{i % 8 + 1}" for i, model in enumerate(findings["models"])}
+    return {model.name: f"m{i % 8 + 1}" for i, model in enumerate(findings.models)}
 
 
-def summary(findings: dict[str, Any]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class SummaryCell:
+    """A value as text, and whether it is the best of its column."""
+
+    text: str
+    best: bool
+
+
+@dataclass(frozen=True)
+class SummaryRow:
+    """One model in the table of all."""
+
+    model: ModelRecord
+    cells: list[SummaryCell]
+    gap: SummaryCell | None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """``(metric, name, meaning)`` of every column, and one row a model; ``gaps``: whether any has one."""
+
+    columns: list[tuple[str, str, str]]
+    rows: list[SummaryRow]
+    gaps: bool
+
+
+def summary(findings: Findings) -> Summary:
     """Columns and one row per model: the value of every metric and whether it is the best of its column."""
-    models = findings["models"]
-    shown = [c for c in columns("audit") if any(model.get(c.name) is not None for model in models)]
-    best = {c.name: max((m[c.name] for m in models if m[c.name] is not None), key=c.goodness) for c in shown}
-    gaps = {m["name"]: m["verdict"]["gap"]["value"] for m in models if m["verdict"]["compared"] == "training"}
+    models = findings.models
+    had = {c.name: [v for m in models if (v := m.figures.get(c.name)) is not None] for c in columns("audit")}
+    shown = [c for c in columns("audit") if had[c.name]]
+    gaps = {
+        m.name: m.verdict.gap.value for m in models if m.verdict.compared is Evidence.TRAINING and m.verdict.gap
+    }  # fmt: skip
     rows = []
     for model in models:
-        cells = [
-            {
-                "text": percent(value) if c.unit == "%" else c.text(value),
-                "best": c.higher_is_better is not None and value is not None and value == best[c.name],
-            }
-            for c in shown
-            for value in [model[c.name]]
-        ]
-        gap = gaps.get(model["name"])
+        cells = []
+        for c in shown:
+            value = model.figures[c.name]
+            best = c.higher_is_better is not None and value == max(had[c.name], key=c.goodness)
+            cells.append(SummaryCell(percent(value) if c.unit == "%" else c.text(value), best))
+        gap = gaps.get(model.name)
+        smallest = min((abs(value) for value in gaps.values()), default=0.0)
         rows.append(
-            {
-                "model": model,
-                "cells": cells,
-                "gap": None
-                if gap is None
-                else {"text": points(gap), "best": abs(gap) == min(abs(value) for value in gaps.values())},
-            }
-        )
-    heads = [(c.name, c.title.capitalize(), c.note) for c in shown]
-    return {"columns": heads, "rows": rows, "gaps": bool(gaps)}
+            SummaryRow(model, cells, None if gap is None else SummaryCell(points(gap), abs(gap) == smallest))
+        )  # fmt: skip
+    return Summary([(c.name, c.title.capitalize(), c.note) for c in shown], rows, bool(gaps))
 
 
-def group_rows(findings: dict[str, Any]) -> dict[str, Any]:
-    """Every group (or class, without attributes) with one bar per model, and what to say about them.
+@dataclass
+class GroupBars:
+    """A group (or class, without attributes) with one bar a model: its name and its row."""
 
-    ``shown`` come as bars and ``folded`` as a table: all as bars up to ``MANY_GROUPS``, else the worst ones.
-    """
-    models = findings["models"]
-    by_name: dict[str, dict[str, Any]] = {}
-    for model in models:
-        for row in model["groups"] or _classes_as_rows(model):
-            entry = by_name.setdefault(
-                row["name"],
-                {**{k: row[k] for k in ("name", "label", "attribute", "n", "kind", "train_count")}, "bars": []},
-            )
-            entry["bars"].append({"model": model["name"], **row})
-    rows = list(by_name.values())
-    for entry in rows:
-        entry["mean"] = statistics.fmean(b["accuracy"] for b in entry["bars"])
-        entry["n"] = max(b["n"] for b in entry["bars"])
+    row: GroupRow
+    bars: list[tuple[str, GroupRow]] = field(default_factory=list)
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(row.accuracy for _, row in self.bars)
+
+    @property
+    def n(self) -> int:
+        return max(row.n for _, row in self.bars)
+
+
+@dataclass(frozen=True)
+class GroupBarsTable:
+    """``shown`` come as bars and ``folded`` as a table, with what to say about them and about the rest."""
+
+    shown: list[GroupBars]
+    folded: list[GroupBars]
+    sentence: str
+    rest: str | None = None
+
+
+def group_rows(findings: Findings) -> GroupBarsTable:
+    """Every group with one bar per model: all as bars up to ``MANY_GROUPS``, else the worst ones."""
+    by_name: dict[str, GroupBars] = {}
+    for model in findings.models:
+        for row in _rows_of(model):
+            by_name.setdefault(row.name, GroupBars(row)).bars.append((model.name, row))
     order = {"majority": 0, "minority": 2}
-    rows.sort(key=lambda e: (e["label"], order.get(e["kind"] or "", 1), e["attribute"]))
+    rows = sorted(by_name.values(), key=lambda e: (e.row.label, order.get(e.row.kind or "", 1), e.row.attribute))
+    sentence = _group_sentence(findings)
     if len(rows) <= MANY_GROUPS:
-        return {"shown": rows, "folded": [], "sentence": _group_sentence(findings), "rest": None}
-    worst = sorted(rows, key=lambda e: (e["mean"], -e["n"]))
-    rest = worst[WORST_GROUPS:]
-    values = sorted(e["mean"] for e in rest)
-    text = (
-        f"The {len(rest)} other groups lie between {percent(values[0])} and {percent(values[-1])}, "
-        f"half of them above {percent(statistics.median(values))}"
-        + (" (mean over the models)." if len(models) > 1 else ".")
-    )
-    return {"shown": worst[:WORST_GROUPS], "folded": rows, "sentence": _group_sentence(findings), "rest": text}
+        return GroupBarsTable(rows, [], sentence)
+    worst = sorted(rows, key=lambda e: (e.mean, -e.n))
+    rest = sections.other_groups([e.mean for e in worst[WORST_GROUPS:]], len(findings.models) > 1)
+    return GroupBarsTable(worst[:WORST_GROUPS], rows, sentence, rest)
 
 
-def _classes_as_rows(model: dict[str, Any]) -> list[dict[str, Any]]:
-    from foveate.measure import wilson_interval
-
+def _rows_of(model: ModelRecord) -> list[GroupRow]:
+    """The groups of a model, or its classes where it has none."""
+    if model.groups:
+        return model.groups
     rows = []
-    for i, entry in enumerate(model["classes"]):
-        correct = round(entry["accuracy"] * entry["n"])
-        low, high = wilson_interval(correct, entry["n"])
+    for i, entry in enumerate(model.classes):
+        correct = round(entry.accuracy * entry.n)
         rows.append(
-            {
-                **entry, "label": i, "attribute": 0, "correct": correct, "low": low, "high": high,
-                "kind": None, "train_count": None,
-            }
+            GroupRow(entry.name, i, 0, entry.n, correct, entry.accuracy, *wilson_interval(correct, entry.n))
         )  # fmt: skip
     return rows
 
 
-def _group_sentence(findings: dict[str, Any]) -> str:
+def _group_sentence(findings: Findings) -> str:
     parts = []
-    models = findings["models"]
-    for model in models:
-        rows = model["groups"] or _classes_as_rows(model)
-        low = min(rows, key=lambda row: (row["accuracy"], -row["n"]))
-        high = max(rows, key=lambda row: (row["accuracy"], row["n"]))
-        worst = f"{low['name']} ({percent(low['accuracy'])})"
-        if len(models) > 1:
-            parts.append(f"{model['name']} is right least often on {worst}")
-        elif low["name"] == high["name"]:
-            parts.append(f"{model['name']} is right on {percent(low['accuracy'])} of {low['name']}")
-        else:
-            parts.append(
-                f"{model['name']} is right most often on {high['name']} ({percent(high['accuracy'])}) and least "
-                f"often on {worst}"
-            )
+    for model in findings.models:
+        rows = _rows_of(model)
+        low = min(rows, key=lambda row: (row.accuracy, -row.n))
+        high = max(rows, key=lambda row: (row.accuracy, row.n))
+        parts.append(sections.least_and_most(model.name, low, high, len(findings.models) > 1))
     return ", ".join(parts) + "."
 
 
-def accuracy_grid(findings: dict[str, Any]) -> list[dict[str, Any]]:
-    """With many groups: a class × attribute table of accuracies per model, else nothing."""
-    attributes, classes = findings["dataset"]["attributes"], findings["dataset"]["classes"]
+def accuracy_grid(findings: Findings) -> list[tuple[str, list[tuple[str, list[GroupRow | None]]]]]:
+    """With many groups: a class × attribute table of accuracies per model, else nothing.
+
+    ``(model, rows)``, a row ``(class, cells)``, a cell an attribute; None where there is no such image.
+    """
+    attributes, classes = findings.dataset.attributes, findings.dataset.classes
     if not attributes or max(len(attributes), len(classes)) > HEAT_CLASSES:
         return []
-    if max(len(model["groups"]) for model in findings["models"]) <= MANY_GROUPS:
+    if max(len(model.groups) for model in findings.models) <= MANY_GROUPS:
         return []
     out = []
-    for model in findings["models"]:
-        cells: dict[tuple[int, int], dict[str, Any]] = {(r["label"], r["attribute"]): r for r in model["groups"]}
-        rows = [
-            {"name": name, "cells": [cells.get((y, a)) for a in range(len(attributes))]}
-            for y, name in enumerate(classes)
-        ]
-        out.append({"model": model["name"], "rows": rows})
+    for model in findings.models:
+        cells = {(r.label, r.attribute): r for r in model.groups}
+        rows = [(name, [cells.get((y, a)) for a in range(len(attributes))]) for y, name in enumerate(classes)]
+        out.append((model.name, rows))
     return out
 
 
-def confusions(findings: dict[str, Any]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class ConfusionRow:
+    """How often each class was named for one group or class; ``right`` is the column of the right answer."""
+
+    name: str
+    counts: list[int]
+    right: int = -1
+    kind: str | None = None
+
+    @property
+    def n(self) -> int:
+        return sum(self.counts)
+
+    @property
+    def cells(self) -> list[tuple[int, float]]:
+        """``(images, share)`` of every column."""
+        return [(count, count / self.n if self.n else 0.0) for count in self.counts]
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """What one model said: rows, mistakes by attribute, and the most frequent mistakes ``(class, said, times)``."""
+
+    model: str
+    rows: list[ConfusionRow]
+    by_attribute: list[ConfusionRow]
+    mistakes: list[tuple[str, str, int]]
+
+
+@dataclass(frozen=True)
+class Confusions:
+    """The tables of all models, whether their rows are groups, and whether there are many columns."""
+
+    by_group: bool
+    names: list[str]
+    tables: list[Confusion]
+    compact: bool
+
+
+def confusions(findings: Findings) -> Confusions:
     """What was predicted, per group while that can be read, else per class (and per attribute, for mistakes)."""
-    data, attributes = findings["dataset"], findings["dataset"]["attributes"]
-    names = list(data["predicted_classes"])
-    if any(model["unanswered"] for model in findings["models"]):
+    data, attributes = findings.dataset, findings.dataset.attributes
+    names = list(data.predicted_classes)
+    if any(model.unanswered for model in findings.models):
         names.append("(no answer)")
-    groups = max(len(model["groups"]) for model in findings["models"])
+    groups = max(len(model.groups) for model in findings.models)
     by_group = bool(attributes) and groups <= MANY_GROUPS and len(names) <= MANY_CLASSES
-    tables = []
-    for model in findings["models"]:
-        counts = _with_unanswered(model, data["classes"], len(names))
-        entry: dict[str, Any] = {"model": model["name"], "rows": [], "by_attribute": [], "list": []}
+    found = []
+    for model in findings.models:
+        counts = _with_unanswered(model, data.classes, len(names))
         summed = [[sum(per[k] for per in row) for k in range(len(names))] for row in counts]
-        entry["list"] = _mistakes(summed, data["classes"], names)[:12]
+        rows, by_attribute = [], []
         if by_group:
-            entry["rows"] = [
-                _row(row["name"], counts[row["label"]][row["attribute"]], row["label"], row["kind"])
-                for row in sorted(model["groups"], key=lambda r: (r["label"], r["kind"] != "majority", r["attribute"]))
-            ]
+            order = sorted(model.groups, key=lambda r: (r.label, r.kind != "majority", r.attribute))
+            rows = [ConfusionRow(r.name, counts[r.label][r.attribute], r.label, r.kind) for r in order]
         elif len(names) <= HEAT_CLASSES:
-            entry["rows"] = [_row(name, summed[y], y, None) for y, name in enumerate(data["classes"]) if sum(summed[y])]
+            rows = [ConfusionRow(name, summed[y], y) for y, name in enumerate(data.classes) if sum(summed[y])]
             if attributes and len(attributes) <= HEAT_CLASSES:
-                entry["by_attribute"] = _by_attribute(counts, attributes, names)
-        tables.append(entry)
-    return {"by_group": by_group, "names": names, "tables": tables, "compact": len(names) > 6}
+                by_attribute = _by_attribute(counts, attributes, names)
+        found.append(Confusion(model.name, rows, by_attribute, _mistakes(summed, data.classes, names)[:12]))
+    return Confusions(by_group, names, found, len(names) > 6)
 
 
-def _with_unanswered(model: dict[str, Any], classes: list[str], columns: int) -> list[Any]:
+def _with_unanswered(model: ModelRecord, classes: list[str], columns: int) -> list[list[list[int]]]:
     """The model's confusion ``[C][A][K]``, with a last column of images it had no answer to when ``columns`` has it."""
-    counts = model["confusion"]
+    counts = model.confusion
     if not counts or len(counts[0][0]) == columns:
-        return list(counts)
-    if model["groups"]:
-        silent = {(row["label"], row["attribute"]): row["unanswered"] for row in model["groups"]}
+        return counts
+    if model.groups:
+        silent = {(row.label, row.attribute): row.unanswered for row in model.groups}
     else:
-        silent = {(y, 0): model["unanswered_by_class"].get(name, 0) for y, name in enumerate(classes)}
+        silent = {(y, 0): model.unanswered_by_class.get(name, 0) for y, name in enumerate(classes)}
     return [[[*cell, silent.get((y, a), 0)] for a, cell in enumerate(row)] for y, row in enumerate(counts)]
 
 
-def _row(name: str, counts: list[int], right: int, kind: str | None) -> dict[str, Any]:
-    n = sum(counts)
-    return {
-        "name": name, "n": n, "kind": kind, "right": right,
-        "cells": [{"n": count, "share": count / n if n else 0.0} for count in counts],
-    }  # fmt: skip
-
-
-def _by_attribute(counts: list[Any], attributes: list[str], names: list[str]) -> list[dict[str, Any]]:
+def _by_attribute(counts: list[list[list[int]]], attributes: list[str], names: list[str]) -> list[ConfusionRow]:
     """What the mistakes on images with each attribute were: a shortcut shows as one strong cell in each row."""
     rows = []
     for a, name in enumerate(attributes):
         wrong = [sum(row[a][k] for y, row in enumerate(counts) if y != k) for k in range(len(names))]
         if sum(wrong):
-            rows.append(_row(name, wrong, -1, None))
+            rows.append(ConfusionRow(name, wrong))
     return rows
 
 
-def _mistakes(summed: list[list[int]], classes: list[str], names: list[str]) -> list[dict[str, Any]]:
+def _mistakes(summed: list[list[int]], classes: list[str], names: list[str]) -> list[tuple[str, str, int]]:
     found = [
-        {"label": classes[y], "prediction": names[k], "n": n}
+        (classes[y], names[k], n)
         for y, row in enumerate(summed)
         for k, n in enumerate(row)
         if y != k and n
-    ]
-    return sorted(found, key=lambda entry: -entry["n"])
+    ]  # fmt: skip
+    return sorted(found, key=lambda entry: -entry[2])

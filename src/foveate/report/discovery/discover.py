@@ -4,26 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from foveate.assemble.capabilities import network_of
 from foveate.assemble.system import System
 from foveate.data.dataset import GroupedDataset
 from foveate.data.preprocess import Preprocess
-from foveate.errors import DataError, UnreadableImage
-from foveate.measure import CEPAccumulator, decided, decided_by_shares, donor_permutation, fill_object, swap
+from foveate.errors import DataError
+from foveate.measure import decided, decided_by_shares
+from foveate.report.abilities import classes_of, embedder_of, view_of
+from foveate.report.discovery.cues import EXCHANGED, Cue
+from foveate.report.discovery.cues.cue import Region
 from foveate.report.discovery.experiments import Pull, Sheet, exchange, measure_pull
-from foveate.report.discovery.judging import HINT, Judgement, judge
+from foveate.report.discovery.judgement import HINT, Judgement, judge
+from foveate.report.discovery.mask_tests import MaskTests, mask_tests
 from foveate.report.discovery.objects import Objects, find_objects
-from foveate.report.discovery.observing import GIVEN, Observations, observe
-from foveate.report.discovery.probes import Probe, Reader, probe_all
+from foveate.report.discovery.observations import Observations, observe
+from foveate.report.discovery.probes import PropertyProbe, Reader, probe_all
 from foveate.report.discovery.slices import Slice, find_slices
-from foveate.report.discovery.swapping import CUES, Place, sparing
+from foveate.report.reading import readable
 
 OBSERVED = 1000
 """Most images whose properties are probed, drawn at random; a probe of more would hardly be surer."""
@@ -32,7 +34,7 @@ EXPERIMENTED = 240
 does not grow with the dataset."""
 TOGETHER = 16
 """Images read at full size at a time."""
-PASSES = 2 * len(CUES) + 6
+PASSES = 2 * len(EXCHANGED) + 6
 """Predictions an image of the experiments costs: two a property, and the mask tests."""
 
 Tick = Callable[[int], None]
@@ -48,13 +50,14 @@ class Groundwork:
     dataset: GroupedDataset
     objects: Objects
     seen: Observations
-    label_probes: list[Probe]
+    label_probes: list[PropertyProbe]
     seed: int = 0
-    attribute_probes: list[Probe] = field(default_factory=list)
+    attribute_probes: list[PropertyProbe] = field(default_factory=list)
 
     @property
-    def names(self) -> dict[str, str]:
-        return {**self.seen.names, **{cue.key: cue.name for cue in CUES}}
+    def cues(self) -> dict[str, Cue]:
+        """Every cue that was read off the images or can be exchanged, by key."""
+        return {**{cue.key: cue for cue in EXCHANGED}, **self.seen.cues}
 
 
 def prepare(
@@ -76,11 +79,38 @@ def prepare(
     found = find_objects(dataset, objects)
     seen = observe(dataset, chosen, found, attribute=attribute, tick=tick)
     probes = probe_all(seen.features, dataset.labels[seen.positions], "label", seed=seed)
-    of_attribute: list[Probe] = []
+    of_attribute: list[PropertyProbe] = []
     if dataset.attributes is not None:
-        properties = {key: values for key, values in seen.features.items() if key != GIVEN}
+        properties = {key: values for key, values in seen.features.items() if not seen.cues[key].given}
         of_attribute = probe_all(properties, dataset.attributes[seen.positions], "attribute", seed=seed)
     return Groundwork(dataset, found, seen, probes, seed, of_attribute)
+
+
+@dataclass(frozen=True)
+class Turned:
+    """An answer that turned in an experiment: pixels ``uint8 [3, H, W]``, and the ``answer`` to the edited image."""
+
+    image: Tensor
+    donor: Tensor
+    edited: Tensor
+    answer: str
+
+
+@dataclass(frozen=True)
+class ErrorSlice(Slice):
+    """A bunch of similar images that a model gets wrong, as people can find it.
+
+    Attributes:
+        name: of the class.
+        mistaken_for: the class named most often instead.
+        unlike: cues in which it differs from the rest of its class, each with the word for how ("darker").
+        positions: of its images in the dataset.
+    """
+
+    name: str
+    mistaken_for: str | None
+    unlike: tuple[tuple[Cue, str], ...]
+    positions: tuple[int, ...]
 
 
 @dataclass
@@ -88,47 +118,21 @@ class Discovery:
     """What was found about one model.
 
     Attributes:
-        judgement: the verdict with its evidence.
+        judgement: the suspects with their evidence.
         masks: accuracy on objects alone and backgrounds alone, CEP, and the swap test, or None.
         error_probes: which properties tell where the model errs.
         slices: bunches of similar images it gets wrong.
-        turned: examples of the strongest experiment: ``(image, donor, edited, answer)``, pixels ``uint8 [3, H, W]``.
+        turned: examples of the strongest experiment.
     """
 
     judgement: Judgement
-    masks: dict[str, Any] | None
-    error_probes: list[Probe]
-    slices: list[Slice]
+    masks: MaskTests | None
+    error_probes: list[PropertyProbe]
+    slices: list[ErrorSlice]
     base: Groundwork
     predictions: NDArray[np.int64]
     class_names: list[str]
-    turned: list[tuple[Tensor, Tensor, Tensor, str]] = field(default_factory=list)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything but pixels, ready for JSON."""
-        seen = self.base.seen
-        return {
-            **self.judgement.to_dict(),
-            "objects": self.base.objects.source,
-            "mask_tests": self.masks,
-            "errors": [probe.to_dict() for probe in self.error_probes],
-            "attribute": [probe.to_dict() for probe in self.base.attribute_probes],
-            "slices": [
-                {
-                    **s.to_dict(),
-                    "name": self.class_names[s.label],
-                    "mistaken_for": self._mistaken_for(s),
-                    "unlike": unlike_the_rest(seen, s, self.base.dataset.labels[seen.positions]),
-                    "positions": [int(seen.positions[i]) for i in s.members],
-                }
-                for s in self.slices
-            ],
-        }
-
-    def _mistaken_for(self, s: Slice) -> str | None:
-        answers = self.predictions[self.base.seen.positions[list(s.members)]]
-        wrong = answers[(answers != s.label) & (answers >= 0)]  # no answer is a mistake for nothing
-        return self.class_names[int(np.bincount(wrong).argmax())] if len(wrong) else None
+    turned: list[Turned] = field(default_factory=list)
 
     def pseudo_groups(self, dataset: GroupedDataset | None = None) -> GroupedDataset:
         """``dataset`` (by default the audited one) with attributes made from what was found.
@@ -145,8 +149,7 @@ class Discovery:
             objects = find_objects(target, self.base.objects.source)
             found = seen if target is self.base.dataset and len(seen.positions) == len(target) else None
             found = found or observe(target, np.arange(len(target)), objects)
-            word = leading[0].name.removeprefix("the ")
-            names = [f"{word} like {name}" for name in self.class_names]
+            names = [f"{leading[0].cue.noun} like {name}" for name in self.class_names]
             return _with_attributes(target.subset(found.positions), reader(found.features[key]), names)
         if self.slices and dataset is None:
             values = np.zeros(len(self.base.seen.positions), dtype=np.int64)
@@ -171,7 +174,6 @@ def discover(
     probabilities: NDArray[np.float64],
     class_names: Sequence[str],
     *,
-    name: str | None = None,
     images: int = EXPERIMENTED,
     seed: int = 0,
     tick: Tick | None = None,
@@ -186,61 +188,64 @@ def discover(
         images: how many images the experiments use.
     """
     names = list(class_names)
-    name = name or type(system).__name__
-    known = [names.index(c) for c in system.class_names_]
-    place = np.asarray(known)
+    place = np.asarray([names.index(c) for c in classes_of(system, base.dataset)])
     say = tick or (lambda n: None)
 
     def logits(batch: Tensor) -> NDArray[np.float32]:
         say(len(batch))
         return system.predict_logits(batch)
 
-    def predict(batch: Tensor) -> NDArray[np.int64]:
-        return _named(logits(batch), place)
+    def named(scores: NDArray[np.float32]) -> NDArray[np.int64]:
+        chosen = decided(scores)
+        return np.where(chosen < 0, chosen, place[chosen])
 
     predictions = decided_by_shares(probabilities)
     sheet = make_sheet(system, base, probabilities, images, seed)
-    pulls: list[Pull] = []
-    spared: list[Place] = []
-    for cue in CUES:
-        found = measure_pull(sheet, sparing(cue, spared), predict, seed=seed)
-        if found is not None:
-            pulls.append(found)
-            if cue.place is not None and found.p < 0.01 and found.value >= HINT:
-                spared.append(cue.place)
+    pulls, spared = _pulls(sheet, lambda batch: named(logits(batch)), seed)
     labels, seen = base.dataset.labels[base.seen.positions], base.seen
     answers = predictions[seen.positions]
     right = (answers == labels).astype(np.int64)
     answer_probes = probe_all(seen.features, answers, "answers", within=labels, seed=seed)
     error_probes = probe_all(seen.features, right, "errors", seed=seed) if (1 - right).sum() >= 5 else []
-    verdict = judge(
-        name, pulls, base.label_probes, answer_probes, base.names, objects=base.objects.words, sure=base.objects.sure
+    judgement = judge(
+        pulls, base.label_probes, answer_probes, base.cues, objects=base.objects.words, sure=base.objects.sure
     )
     slices = find_slices(embeddings_of(system, base, say), labels, answers, seed=seed)
     return Discovery(
-        verdict, mask_tests(sheet, logits, place, base, seed), error_probes, slices, base, predictions, names,
-        _turned(sheet, verdict, names, spared),
+        judgement, mask_tests(sheet, logits, named, source=base.objects.source, seed=seed), error_probes,
+        [_described(s, base, predictions, names) for s in slices], base, predictions, names,
+        _turned(sheet, judgement, names, spared),
     )  # fmt: skip
+
+
+def _pulls(sheet: Sheet, predict: Callable[[Tensor], NDArray[np.int64]], seed: int) -> tuple[list[Pull], list[Region]]:
+    """Every experiment, and the places that the later ones spared because their own exchange turned answers."""
+    pulls: list[Pull] = []
+    spared: list[Region] = []
+    for cue in EXCHANGED:
+        found = measure_pull(sheet, cue.without(spared), predict, seed=seed)
+        if found is not None:
+            pulls.append(found)
+            if cue.region is not None and found.p < 0.01 and found.value >= HINT:
+                spared.append(cue.region)
+    return pulls, spared
 
 
 def make_sheet(system: System, base: Groundwork, probabilities: NDArray[np.float64], images: int, seed: int) -> Sheet:
     """Images for the experiments at the size the model sees, with their generous object masks."""
-    view: Preprocess | None = getattr(system, "preprocess_", None)
+    view = view_of(system)
     pixels: list[Tensor] = []
     masks: list[Tensor] = []
     kept: list[int] = []
     order = np.random.default_rng([seed, 2]).permutation(base.seen.positions)
-    for i in (int(i) for i in order):
+    for i, image in readable(base.dataset, order):
         if len(kept) >= images:
             break
-        try:
-            image = base.dataset[i].image
-        except UnreadableImage:
-            continue
         (mask,) = base.objects.masks([image], [i])
         if mask is None:
             continue
-        size = view or Preprocess(tuple(image.shape[-2:]))  # type: ignore[arg-type]
+        height, width = image.shape[-2:]
+        size = view or Preprocess((height, width))
         mask = (size.prepare_mask(mask) > 0.5).float()
         if mask.mean() > 0.9:  # nothing but object: there is no background to exchange
             continue
@@ -258,126 +263,65 @@ def make_sheet(system: System, base: Groundwork, probabilities: NDArray[np.float
     )  # fmt: skip
 
 
-def mask_tests(
-    sheet: Sheet, logits: Callable[[Tensor], NDArray[np.float32]], place: NDArray[np.int64], base: Groundwork, seed: int
-) -> dict[str, Any] | None:
-    """Accuracy on objects alone and on backgrounds alone, the swap test by label, and CEP of the output.
-
-    - *object only*: the background replaced by its own mean colour; *background only*: the object painted over;
-    - *same*, *random*: backgrounds of other images of the class, and of any image (BG-GAP, Xiao et al. 2021);
-    - *cep*: share of the change of the logits that the object causes when objects and backgrounds are exchanged (DAR
-      paper, equations 1 to 3, by recomposition).
-    """
-    n = len(sheet)
-    if n < 2:
-        return None
-    rng = np.random.default_rng([seed, 3])
-    order = torch.from_numpy(donor_permutation(n, rng))
-    mates = _mates(sheet.labels, rng)
-    cep = CEPAccumulator("output")
-    right: dict[str, list[NDArray[np.bool_]]] = {}
-    for start in range(0, n, 2 * TOGETHER):
-        at = slice(start, start + 2 * TOGETHER)
-        x, mask, truth = sheet.images[at].float(), sheet.masks[at], sheet.labels[at]
-        outside = (1 - mask)[:, None]
-        mean = (x * outside).sum((2, 3), keepdim=True) / outside.sum((2, 3), keepdim=True).clamp(min=1.0)
-        donors, donor_masks = sheet.images[order[at]].float(), sheet.masks[order[at]]
-        core, scene = swap(x, mask, donors, donor_masks)
-        mate = mates[at]
-        same = swap(x, mask, sheet.images[mate].float(), sheet.masks[mate])[1]
-        edited = {
-            "object_only": mask[:, None] * x + outside * mean,
-            "background_only": fill_object(x, mask), "random_background": scene, "same_background": same,
-        }  # fmt: skip
-        own, moved = logits(_pixels(x)), {key: logits(_pixels(value)) for key, value in edited.items()}
-        states = (own, logits(_pixels(core)), moved["random_background"])
-        told = np.logical_and.reduce([np.isfinite(state).all(1) for state in states])  # no answer cannot change
-        if told.any():
-            cep.update(*(torch.from_numpy(state[told]) for state in states))
-        for key, scores in {"plain": own, **moved}.items():
-            right.setdefault(key, []).append(_named(scores, place) == truth)
-    found = {key: float(np.concatenate(values).mean()) for key, values in right.items()}
-    return {
-        "source": base.objects.source, "images": n, **found,
-        "bg_gap": found["same_background"] - found["random_background"],
-        "cep": float(cep.compute().value) if cep.n else None,
-        "area": float(sheet.masks.mean()),
-    }  # fmt: skip
-
-
-def _named(logits: NDArray[np.float32], place: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Which of all classes each row names, ``[n]``; the model's own are at ``place``. Negative for none."""
-    chosen = decided(logits)
-    return np.where(chosen < 0, chosen, place[chosen])
-
-
-def _pixels(images: Tensor) -> Tensor:
-    return images.round().clamp(0, 255).to(torch.uint8)
-
-
-def _mates(labels: NDArray[np.int64], rng: np.random.Generator) -> Tensor:
-    """For every image another one of its class (itself, where it is alone)."""
-    out = np.arange(len(labels))
-    for label in np.unique(labels):
-        mine = np.flatnonzero(labels == label)
-        if len(mine) > 1:
-            out[mine] = mine[donor_permutation(len(mine), rng)]
-    return torch.from_numpy(out)
-
-
 def embeddings_of(system: System, base: Groundwork, tick: Tick) -> NDArray[np.float64]:
     """Features to cluster by: the model's own, those of the ViT that found the objects, or small pictures."""
-    network = network_of(system)
+    embed = embedder_of(system) or base.objects.embed or _small_pictures
     out: list[Tensor] = []
     positions = base.seen.positions
     for start in range(0, len(positions), TOGETHER):
         images = [base.dataset[int(i)].image for i in positions[start : start + TOGETHER]]
         tick(len(images))
-        if network is not None:
-            with torch.no_grad():
-                out.append(network.cpu().eval().embed(system.inputs(images)).float().cpu())
-        elif base.objects.embed is not None:
-            out.append(base.objects.embed(images))
-        else:
-            view = Preprocess((8, 8))
-            out.append(torch.stack([view.prepare(image).float().flatten() for image in images]))
+        out.append(embed(images))
     return torch.cat(out).double().numpy()
 
 
-UNLIKE = {
-    "brightness": ("darker", "brighter"), "sharpness": ("blurrier", "sharper"),
-    "compression": ("smaller in file size", "larger in file size"),
-}  # fmt: skip
+def _small_pictures(images: list[Tensor]) -> Tensor:
+    view = Preprocess((8, 8))
+    return torch.stack([view.prepare(image).float().flatten() for image in images])
 
 
-def unlike_the_rest(seen: Observations, s: Slice, labels: NDArray[np.int64]) -> list[str]:
-    """In which simple properties a slice differs from the rest of its class by more than a standard deviation."""
+def _described(s: Slice, base: Groundwork, predictions: NDArray[np.int64], class_names: Sequence[str]) -> ErrorSlice:
+    seen = base.seen
+    answers = predictions[seen.positions[list(s.members)]]
+    wrong = answers[(answers != s.label) & (answers >= 0)]  # no answer is a mistake for nothing
+    return ErrorSlice(
+        **vars(s),
+        name=class_names[s.label],
+        mistaken_for=class_names[int(np.bincount(wrong).argmax())] if len(wrong) else None,
+        unlike=unlike_the_rest(seen, s, base.dataset.labels[seen.positions]),
+        positions=tuple(int(seen.positions[i]) for i in s.members),
+    )
+
+
+def unlike_the_rest(seen: Observations, s: Slice, labels: NDArray[np.int64]) -> tuple[tuple[Cue, str], ...]:
+    """In which simple cues a slice differs from the rest of its class by more than a standard deviation, and how."""
     rest = np.setdiff1d(np.flatnonzero(labels == s.label), s.members)
-    words = []
-    for key, (less, more) in UNLIKE.items():
-        if key not in seen.features or len(rest) < 5:
+    found: list[tuple[Cue, str]] = []
+    for key, cue in seen.cues.items():
+        if cue.comparatives is None or len(rest) < 5:
             continue
         column = seen.features[key][:, 0]
         away = (column[list(s.members)].mean() - column[rest].mean()) / max(float(column.std()), 1e-9)
         if abs(away) > 1:
-            words.append(more if away > 0 else less)
-    return words
+            found.append((cue, cue.comparatives[int(away > 0)]))
+    return tuple(found)
 
 
 def _turned(
-    sheet: Sheet, verdict: Judgement, names: Sequence[str], spared: Sequence[Place], most: int = 4
-) -> list[tuple[Tensor, Tensor, Tensor, str]]:
-    leading = next((s for s in verdict.suspects if s.level in ("found", "hint") and s.pull is not None), None)
-    if leading is None or leading.pull is None:
+    sheet: Sheet, judgement: Judgement, names: Sequence[str], spared: Sequence[Region], most: int = 4
+) -> list[Turned]:
+    """The clearest answers that turned with the leading suspect."""
+    leading = next((pull for s, pull in judgement.pulls if s.level.accuses), None)
+    if leading is None:
         return []
-    cue = sparing(next(c for c in CUES if c.key == leading.key), spared)
     best = sorted(
-        leading.pull.examples, key=lambda e: -(sheet.confidence[e[0]] * (sheet.predictions[e[0]] == sheet.labels[e[0]]))
+        leading.examples, key=lambda e: -(sheet.confidence[e[0]] * (sheet.predictions[e[0]] == sheet.labels[e[0]]))
     )
     chosen = best[:most]
     if not chosen:
         return []
-    edited = exchange(sheet, cue, [e[0] for e in chosen], [e[1] for e in chosen])
+    edited = exchange(sheet, leading.cue.without(spared), [e[0] for e in chosen], [e[1] for e in chosen])
     return [
-        (sheet.images[i], sheet.images[j], picture, names[k]) for (i, j, k), picture in zip(chosen, edited, strict=True)
+        Turned(sheet.images[i], sheet.images[j], picture, names[k])
+        for (i, j, k), picture in zip(chosen, edited, strict=True)
     ]

@@ -19,12 +19,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from foveate.report.discovery.swapping import Cue
+from foveate.report.discovery.cues import Cue
+from foveate.report.discovery.cues.cue import as_pixels
 
 Predict = Callable[[Tensor], NDArray[np.int64]]
 OVERLAP = 0.25
 """A place is not tested in images whose object covers more than this share of it."""
-FEWEST = 30
+FEWEST_TESTED = 30
 """Fewer images than this give no verdict on a property."""
 
 
@@ -56,15 +57,15 @@ class Pull:
     """How far a property moves the model's answers; shares of images in ``[0, 1]``.
 
     Attributes:
-        cue: key of the property.
+        cue: the property.
         n: images tested.
         value, low, high: the pull with its 95 % interval.
-        p: one-sided p-value that the pull is above zero, before correction for many tests.
+        p: one-sided p-value that the pull is above zero, before correction for many tests; ``adjusted`` is it after.
         same, other: accuracy with the property of the own class, and of another class.
         examples: positions (in the sheet) of recipients whose answer turned, with the donor: ``(i, j, k)``.
     """
 
-    cue: str
+    cue: Cue
     n: int
     value: float
     low: float
@@ -73,10 +74,7 @@ class Pull:
     same: float
     other: float
     examples: tuple[tuple[int, int, int], ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        kept = ("cue", "n", "value", "low", "high", "p", "same", "other")
-        return {name: getattr(self, name) for name in kept}
+    adjusted: float | None = None
 
 
 def draw_donors(
@@ -110,9 +108,9 @@ def draw_donors(
 
 def usable_images(sheet: Sheet, cue: Cue) -> NDArray[np.bool_]:
     """Which images a property can be tested in: for a fixed place, those whose object is elsewhere."""
-    if cue.place is None:
+    if cue.region is None:
         return np.ones(len(sheet), dtype=bool)
-    region = cue.place(sheet.images.shape[-2], sheet.images.shape[-1])
+    region = cue.region(sheet.images.shape[-2], sheet.images.shape[-1])
     return (sheet.masks[:, region] > 0.5).float().mean(1).numpy() <= OVERLAP
 
 
@@ -146,7 +144,7 @@ def measure_pull(
                 gained.setdefault(int(row), []).append(float(value))
             right += list(zip(answers[0] == sheet.labels[i], answers[1] == sheet.labels[i], strict=True))
             turned += [(int(a), int(b), int(t)) for a, b, t, g in zip(i, k, target, gain, strict=True) if g > 0]
-    if len(gained) < FEWEST:
+    if len(gained) < FEWEST_TESTED:
         return None
     values = np.asarray([np.mean(v) for v in gained.values()])
     mean, n = float(values.mean()), len(values)
@@ -154,7 +152,7 @@ def measure_pull(
     error = math.sqrt((float(values.var()) * n + 1.0) / n / n)
     same_right, other_right = np.asarray(right, dtype=float).mean(0)
     return Pull(
-        cue.key, n, mean, mean - 1.96 * error, mean + 1.96 * error, 0.5 * math.erfc(mean / error / math.sqrt(2)),
+        cue, n, mean, mean - 1.96 * error, mean + 1.96 * error, 0.5 * math.erfc(mean / error / math.sqrt(2)),
         float(same_right), float(other_right), tuple(turned),
     )  # fmt: skip
 
@@ -164,5 +162,4 @@ def exchange(sheet: Sheet, cue: Cue, recipients: Sequence[int] | NDArray[np.int6
     if cue.exchange is None:
         raise ValueError(f"'{cue.key}' cannot be exchanged")
     i, j = torch.as_tensor(np.asarray(recipients)), torch.as_tensor(np.asarray(donors))
-    changed = cue.exchange(sheet.images[i].float(), sheet.masks[i], sheet.images[j].float(), sheet.masks[j])
-    return changed.round().clamp(0, 255).to(torch.uint8)
+    return as_pixels(cue.exchange(sheet.images[i].float(), sheet.masks[i], sheet.images[j].float(), sheet.masks[j]))

@@ -18,7 +18,7 @@ from torch import Tensor
 from foveate.data.dataset import GroupedDataset
 from foveate.errors import FoveateError
 from foveate.look import cls_attention
-from foveate.report.gazing import object_mask
+from foveate.report.heat import object_mask
 
 MARGIN = 0.08
 """Margin around the object, as a share of the image's shorter side."""

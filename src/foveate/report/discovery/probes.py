@@ -7,8 +7,7 @@ retraining on shuffled targets, which for ridge regression costs one factorisati
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +20,7 @@ STRONG = 0.6
 
 
 @dataclass(frozen=True)
-class Probe:
+class PropertyProbe:
     """What one property says about one target: ``score`` against ``chance``, with the permutation p-value.
 
     ``adjusted`` is the p-value corrected for the number of properties looked at (Holm).
@@ -49,9 +48,6 @@ class Probe:
     def strong(self) -> bool:
         """Whether it tells the target well enough to stand for it."""
         return self.tells and self.strength >= STRONG
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "tells": self.tells}
 
 
 def holm(values: NDArray[np.float64] | list[float]) -> NDArray[np.float64]:
@@ -199,7 +195,7 @@ def probe_all(
     within: NDArray[np.int64] | None = None,
     shuffles: int = SHUFFLES,
     seed: int = 0,
-) -> list[Probe]:
+) -> list[PropertyProbe]:
     """Probe ``target`` from every property; p-values are corrected over the properties.
 
     Args:
@@ -235,6 +231,6 @@ def probe_all(
     adjusted = holm([p for _, _, p, _ in found])
     # beyond the label, guessing is what the label alone would give: the mean over shuffles within it
     return [
-        Probe(key, name, score, mean if within is not None else 1 / classes, p, float(q), len(target))
+        PropertyProbe(key, name, score, mean if within is not None else 1 / classes, p, float(q), len(target))
         for (key, score, p, mean), q in zip(found, adjusted, strict=True)
     ]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from foveate.measure import wilson_interval
 from foveate.report.discovery.probes import holm
 
-FEWEST = 12
+SMALLEST_SLICE = 12
 """Smallest slice that is looked at."""
 BELOW = 0.10
 """A slice must be this far below the average to be reported."""
@@ -36,12 +36,13 @@ class Slice:
     def accuracy(self) -> float:
         return self.correct / self.n
 
-    def to_dict(self) -> dict[str, Any]:
-        low, high = wilson_interval(self.correct, self.n)
-        return {
-            "label": self.label, "n": self.n, "correct": self.correct, "accuracy": self.accuracy, "low": low,
-            "high": high, "average": self.average, "p": self.p, "adjusted": self.adjusted,
-        }  # fmt: skip
+    @property
+    def low(self) -> float:
+        return wilson_interval(self.correct, self.n)[0]
+
+    @property
+    def high(self) -> float:
+        return wilson_interval(self.correct, self.n)[1]
 
 
 def find_slices(
@@ -55,7 +56,7 @@ def find_slices(
     """Cluster the images of every class and test each cluster's errors against the average.
 
     The test is binomial (would so few be right by luck?), corrected for the number of clusters (Holm); clusters
-    under ``FEWEST`` images are passed over. K-means on the first 24 principal components.
+    under ``SMALLEST_SLICE`` images are passed over. K-means on the first 24 principal components.
 
     >>> rng = np.random.default_rng(0)
     >>> x = np.concatenate([rng.normal(0, 1, (150, 4)), rng.normal(9, 1, (50, 4))])
@@ -80,12 +81,12 @@ def find_slices(
     for label in np.unique(labels):
         mine = np.flatnonzero(labels == label)
         count = int(np.clip(len(mine) // 40, 1, 12))
-        if len(mine) < FEWEST:
+        if len(mine) < SMALLEST_SLICE:
             continue
         cluster = (
             KMeans(count, n_init=4, random_state=seed).fit_predict(x[mine]) if count > 1 else np.zeros(len(mine), int)
         )
-        bunches += [(int(label), mine[cluster == c]) for c in range(count) if (cluster == c).sum() >= FEWEST]
+        bunches += [(int(label), mine[cluster == c]) for c in range(count) if (cluster == c).sum() >= SMALLEST_SLICE]
     if not bunches or average >= 1.0:
         return []
     p = [float(stats.binom.cdf(int(right[rows].sum()), len(rows), average)) for _, rows in bunches]

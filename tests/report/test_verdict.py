@@ -22,22 +22,23 @@ from foveate.data.preprocess import Preprocess
 from foveate.measure import group_report
 from foveate.measure.groups import SmallGroupWarning
 from foveate.report import Audit
+from foveate.report.discovery.cues import BY_KEY, EXCHANGED, column, given_attribute
 from foveate.report.discovery.experiments import Pull
-from foveate.report.discovery.judging import Judgement, judge
-from foveate.report.discovery.observing import GIVEN
-from foveate.report.discovery.probes import Probe
-from foveate.report.discovery.swapping import CUES
-from foveate.report.findings import Verdict, verdict
-from foveate.report.joining import join
+from foveate.report.discovery.judgement import Judgement, judge
+from foveate.report.discovery.probes import PropertyProbe
+from foveate.report.findings import VerdictRecord
+from foveate.report.groups import GroupVerdict, judge_groups
+from foveate.report.verdict import join
 
-NAMES = {**{cue.key: cue.name for cue in CUES}, "column:camera": "the column 'camera'", GIVEN: "the habitat"}
+GIVEN, CAMERA = given_attribute("habitat"), column("camera")
+CUES = {**BY_KEY, CAMERA.key: CAMERA, GIVEN.key: GIVEN}
 BIASED = np.array([[950, 50], [50, 950]])
 RIGHT = {"found": (980, 400), "hint": (950, 900), "none": (950, 948)}
 """Right of 1,000 usual and of 1,000 unusual images, by what the groups should say."""
 
 
 @functools.cache
-def groups(level: str) -> Verdict:
+def groups(level: str) -> GroupVerdict:
     usual, unusual = RIGHT.get(level, (0, 0))
     n = 1000
     if level == "unclear":
@@ -55,27 +56,32 @@ def groups(level: str) -> Verdict:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SmallGroupWarning)
         report = group_report(p, y, a, BIASED, class_names=names, attribute_names=["forest", "sea"])
-    judged = verdict("M", report, confusion, train_counts=BIASED, class_names=names, attribute="habitat")
+    judged = judge_groups(report, confusion, train_counts=BIASED, class_names=names)
     assert judged.level == level
     return judged
 
 
 def pull(cue: str, value: float, half: float = 0.03) -> Pull:
-    return Pull(cue, 200, value, value - half, value + half, 1e-9 if value > half else 0.4, 0.9, 0.9 - value)
+    return Pull(BY_KEY[cue], 200, value, value - half, value + half, 1e-9 if value > half else 0.4, 0.9, 0.9 - value)
 
 
 def experiments(**values: float) -> Judgement:
     """Pulls by property; every other property stays at 1 of 100."""
     named = {key.replace("_", "-"): value for key, value in values.items()}
-    return judge("M", [pull(cue.key, named.get(cue.key, 0.01)) for cue in CUES], [], [], NAMES, objects="the masks")
+    return judge([pull(cue.key, named.get(cue.key, 0.01)) for cue in EXCHANGED], [], [], CUES, objects="the masks")
 
 
-def tells(*keys: str) -> list[Probe]:
-    return [Probe(cue.key, "attribute", 0.97 if cue.key in keys else 0.55, 0.5, 0.005, 0.01, 400) for cue in CUES]
+def tells(*keys: str) -> list[PropertyProbe]:
+    return [
+        PropertyProbe(cue.key, "attribute", 0.97 if cue.key in keys else 0.55, 0.5, 0.005, 0.01, 400)
+        for cue in EXCHANGED
+    ]
 
 
-def joined(level: str, found: Judgement, *keys: str, estimated: str | None = None) -> Verdict:
-    return join("M", groups(level), found, attribute="habitat", tells=tells(*keys), estimated=estimated)
+def joined(level: str, found: Judgement, *keys: str, estimated: str | None = None) -> VerdictRecord:
+    return VerdictRecord.of(
+        join("M", groups(level), found, attribute="habitat", tells=tells(*keys), estimated=estimated)
+    )
 
 
 def test_groups_accuse_and_experiments_do_not() -> None:
@@ -138,8 +144,8 @@ def test_both_accuse_and_both_acquit() -> None:
 
 
 def test_who_cannot_tell_leaves_the_verdict_to_the_other() -> None:
-    few = [pull(cue.key, 0.02, half=0.2) for cue in CUES]
-    unclear = judge("M", few, [], [], NAMES, objects="the masks")
+    few = [pull(cue.key, 0.02, half=0.2) for cue in EXCHANGED]
+    unclear = judge(few, [], [], CUES, objects="the masks")
     assert unclear.level == "unclear"
     told = joined("found", unclear)
     assert (told.headline, told.agreement) == ("Leans on the habitat", "open")
@@ -147,16 +153,19 @@ def test_who_cannot_tell_leaves_the_verdict_to_the_other() -> None:
     led = joined("unclear", experiments(background=0.4), "background")
     assert (led.level, led.headline) == ("found", "Leans on the background")
     assert any(s.startswith("The groups cannot tell") for s in led.sentences)
-    nothing = judge("M", [], [], [], NAMES, objects="the masks")
-    assert joined("found", nothing).sentences == groups("found").sentences
+    nothing = judge([], [], [], CUES, objects="the masks")
+    assert (
+        joined("found", nothing).sentences
+        == VerdictRecord.of(join("M", groups("found"), attribute="habitat")).sentences
+    )
 
 
 def test_the_given_attribute_is_left_to_the_groups() -> None:
-    follows = [Probe(key, "answers", 0.9, 0.5, 0.005, 0.01, 400) for key in (GIVEN, "column:camera")]
-    pulls = [pull(cue.key, 0.01) for cue in CUES]
-    told = judge("M", pulls, [], follows, NAMES, objects="the masks")
-    assert {s.key: s.level for s in told.suspects if s.pull is None} == {GIVEN: "untested", "column:camera": "hint"}
-    assert judge("M", pulls, [], follows[:1], NAMES, objects="the masks").level == "none"
+    follows = [PropertyProbe(key, "answers", 0.9, 0.5, 0.005, 0.01, 400) for key in (GIVEN.key, CAMERA.key)]
+    pulls = [pull(cue.key, 0.01) for cue in EXCHANGED]
+    told = judge(pulls, [], follows, CUES, objects="the masks")
+    assert {s.key: s.level for s in told.suspects if s.pull is None} == {GIVEN.key: "untested", CAMERA.key: "hint"}
+    assert judge(pulls, [], follows[:1], CUES, objects="the masks").level == "none"
 
 
 ACCUSES, ACQUITS = re.compile(r"^M (may lean|leans) on"), re.compile(r"^(No sign|No shortcut|There are too few)")
@@ -164,13 +173,13 @@ ACCUSES, ACQUITS = re.compile(r"^M (may lean|leans) on"), re.compile(r"^(No sign
 
 @given(
     level=st.sampled_from(["found", "hint", "none", "unclear"]),
-    values=st.lists(st.sampled_from([0.0, 0.05, 0.3]), min_size=len(CUES), max_size=len(CUES)),
-    keys=st.sets(st.sampled_from([cue.key for cue in CUES])),
+    values=st.lists(st.sampled_from([0.0, 0.05, 0.3]), min_size=len(EXCHANGED), max_size=len(EXCHANGED)),
+    keys=st.sets(st.sampled_from([cue.key for cue in EXCHANGED])),
     estimated=st.sampled_from([None, "a ViT"]),
 )
 @settings(max_examples=80, deadline=None)
 def test_no_two_headlines_ever_contradict(level: str, values: list[float], keys: set[str], estimated: Any) -> None:
-    found = judge("M", [pull(cue.key, v) for cue, v in zip(CUES, values, strict=True)], [], [], NAMES, objects="x")
+    found = judge([pull(cue.key, v) for cue, v in zip(EXCHANGED, values, strict=True)], [], [], CUES, objects="x")
     told = joined(level, found, *keys, estimated=estimated)
     accusing = sum(bool(ACCUSES.match(s)) for s in told.sentences)
     acquitting = sum(bool(ACQUITS.match(s)) for s in told.sentences)

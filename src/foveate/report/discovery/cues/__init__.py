@@ -1,0 +1,24 @@
+"""The cues an audit knows, one list: properties a model might lean on, read by probes and exchanged by experiments.
+
+A new cue is a :class:`Cue` in a file of this folder and a line in ``CUES``; probes, experiments, verdict, sentences and
+JSON take it from there.
+
+>>> [cue.key for cue in CUES if cue.part_of == "background" and cue.family is None]
+['border', 'colour']
+"""
+
+from foveate.report.discovery.cues.columns import column, given_attribute, read_columns
+from foveate.report.discovery.cues.cue import Cue, Glances
+from foveate.report.discovery.cues.file_facts import COMPRESSION, SHAPE
+from foveate.report.discovery.cues.places import BORDER, CORNER_CUES
+from foveate.report.discovery.cues.surroundings import BACKGROUND, BRIGHTNESS, COLOUR, SHARPNESS
+
+CUES: tuple[Cue, ...] = (
+    *CORNER_CUES, BORDER, BRIGHTNESS, SHARPNESS, COLOUR, BACKGROUND, SHAPE, COMPRESSION,
+)  # fmt: skip
+"""Every property of a picture, in the order of the tests: what the background holds comes before it."""
+EXCHANGED: tuple[Cue, ...] = tuple(cue for cue in CUES if cue.exchange is not None)
+"""Those that an experiment tests."""
+BY_KEY: dict[str, Cue] = {cue.key: cue for cue in CUES}
+
+__all__ = ["BY_KEY", "CUES", "EXCHANGED", "Cue", "Glances", "column", "given_attribute", "read_columns"]

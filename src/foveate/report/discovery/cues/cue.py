@@ -1,0 +1,145 @@
+"""What a cue is: a property of a picture that a model might lean on, with the ways to read it and to exchange it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+SIDE = 96
+"""Images are read with this side (squashed): properties then mean the same for images of all sizes."""
+_LUMA = (0.299, 0.587, 0.114)
+
+Exchange = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""``(recipients, masks, donors, donor masks)`` to the recipients with the donors' property: ``float [B, 3, H, W]`` in
+0 … 255, with a mask ``[B, H, W]`` each that covers the object (generously: what is under it stays with its image)."""
+Region = Callable[[int, int], Tensor]
+"""``(height, width)`` to the places a cue lives in, ``bool [H, W]``."""
+
+
+@dataclass(frozen=True)
+class Glances:
+    """A few images as cues are read off them.
+
+    Attributes:
+        images: ``uint8 [3, H, W]`` each.
+        small: the same squashed, ``float [B, 3, SIDE, SIDE]``.
+        masks: where the objects are, ``[B, SIDE, SIDE]``, all 0 where nobody knows.
+        stored: bytes of each image's file, None for images that are not files.
+        embed: images to embeddings ``[B, D]``, where a network finds the objects.
+    """
+
+    images: Sequence[Tensor]
+    small: Tensor
+    masks: Tensor
+    stored: Sequence[int | None]
+    embed: Callable[[list[Tensor]], Tensor] | None = None
+
+    @staticmethod
+    def of(
+        images: Sequence[Tensor],
+        masks: Sequence[Tensor | None] | None = None,
+        stored: Sequence[int | None] | None = None,
+        embed: Callable[[list[Tensor]], Tensor] | None = None,
+    ) -> Glances:
+        """Squash the images, and their masks with them."""
+        small = [F.interpolate(i[None].float(), (SIDE, SIDE), mode="bilinear", antialias=True) for i in images]
+        masks = masks or [None] * len(images)
+        covered = [
+            torch.zeros(SIDE, SIDE) if m is None else F.interpolate(m[None, None], (SIDE, SIDE), mode="nearest")[0, 0]
+            for m in masks
+        ]
+        return Glances(images, torch.cat(small), torch.stack(covered), stored or [None] * len(images), embed)
+
+
+Read = Callable[[Glances], NDArray[np.float64] | None]
+"""Numbers that describe the property in each image, ``[B, d]``; None where it cannot be read."""
+
+
+@dataclass(frozen=True)
+class Cue:
+    """A property a model might lean on: what it is called, how it is read, and the experiment that exchanges it.
+
+    A new one is one value of this class in a file of this folder, and its name in the folder's list ``CUES``.
+
+    Attributes:
+        key: short name for programs, and in the JSON.
+        name: how a sentence calls it ("the background").
+        read: describes it in numbers, for the probes; None for a column of the dataset, which is numbers already.
+        exchange: gives recipients the donors' property; None where no experiment is possible.
+        region: the places it lives in, for marks at a fixed place; images whose object lies there are left out.
+        part_of: key of a larger cue that holds this one.
+        aspect: what it is of that larger cue ("its colour"): then it never counts beside it. Without one, a part counts
+            by itself when its own pull is most of the larger one's.
+        family: what a list calls it together with its like ("the corners").
+        needs_objects: whether its exchange is worth no more than the masks: guessed ones give a hint at most.
+        comparatives: how images with less of it and with more of it are called ("darker", "brighter").
+        sparing: the same exchange with some regions left as they are.
+        given: whether it is the attribute that the user gave, which the groups test.
+
+    >>> Cue("camera", "the camera").exchange is None
+    True
+    """
+
+    key: str
+    name: str
+    read: Read | None = field(default=None, compare=False)
+    exchange: Exchange | None = field(default=None, compare=False)
+    region: Region | None = field(default=None, compare=False)
+    part_of: str | None = None
+    aspect: str | None = None
+    family: str | None = None
+    needs_objects: bool = False
+    comparatives: tuple[str, str] | None = None
+    sparing: Callable[[Sequence[Region]], Exchange] | None = field(default=None, compare=False)
+    given: bool = False
+
+    @property
+    def noun(self) -> str:
+        """The name without its article, for the name of a group.
+
+        >>> Cue("camera", "the camera").noun
+        'camera'
+        """
+        return self.name.removeprefix("the ")
+
+    def without(self, regions: Sequence[Region]) -> Cue:
+        """The cue with ``regions`` left as they are; one that cannot spare any comes back unchanged.
+
+        A place whose own exchange turns answers (a mark in a corner) must not count for the background as well.
+        """
+        return replace(self, exchange=self.sparing(regions)) if self.sparing is not None and regions else self
+
+
+def by_image(read: Callable[[Tensor], list[float]]) -> Read:
+    """A reader of one small image ``float [1, 3, SIDE, SIDE]`` as a reader of many.
+
+    >>> red = by_image(lambda small: [float(small[0, 0].mean())])
+    >>> red(Glances.of([torch.full((3, 8, 8), 7, dtype=torch.uint8)])).tolist()
+    [[7.0]]
+    """
+
+    def of_each(seen: Glances) -> NDArray[np.float64]:
+        return np.asarray([read(seen.small[i : i + 1]) for i in range(len(seen.small))], dtype=np.float64)
+
+    return of_each
+
+
+def as_pixels(images: Tensor) -> Tensor:
+    """``float [B, 3, H, W]`` in 0 … 255 as ``uint8``."""
+    return images.round().clamp(0, 255).to(torch.uint8)
+
+
+def luminance(colours: Tensor) -> Tensor:
+    """Brightness of colours ``[B, 3]``: ``[B]``."""
+    return (colours * colours.new_tensor(_LUMA)).sum(1)
+
+
+def fine_detail(images: Tensor) -> Tensor:
+    """What a small blur takes away, ``[B, 3, H, W]``."""
+    return images - F.avg_pool2d(images, 3, 1, 1, count_include_pad=False)

@@ -1,0 +1,168 @@
+"""From experiments and probes to a judgement: which shortcut, how sure, on what evidence.
+
+The experiment decides. A probe shows that the *data* hold a shortcut (a property tells the label); only an exchange
+that turns the model's answers shows that the *model* uses it. The thresholds are those of the group report: a pull
+counts as found from 10 points on, when the low end of its interval reaches 5 and its p-value, corrected for the number
+of properties tested, is under 0.05.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from foveate.report.discovery.cues import Cue
+from foveate.report.discovery.experiments import Pull
+from foveate.report.discovery.probes import PropertyProbe, holm
+from foveate.report.gaps import FOUND_GAP, FOUND_LOW
+from foveate.report.levels import Level
+
+HINT = 0.03
+"""A pull under this is too small to mention, however sure."""
+OWN_SHARE = 0.6
+"""A part whose pull reaches this share of the larger cue's counts by itself: a mark in a corner, not a bit of scene."""
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """One cue with all that is known about it.
+
+    Attributes:
+        level: ``UNTESTED`` where no experiment is possible.
+        pull: what exchanging it did.
+        explained_by: the larger cue that this one is only a part of.
+        label, answers: the probes of the label, and of the model's answers beyond the label.
+    """
+
+    cue: Cue
+    level: Level
+    pull: Pull | None = None
+    explained_by: Cue | None = None
+    label: PropertyProbe | None = None
+    answers: PropertyProbe | None = None
+
+    @property
+    def key(self) -> str:
+        return self.cue.key
+
+    @property
+    def name(self) -> str:
+        return self.cue.name
+
+    @property
+    def strength(self) -> float:
+        """The pull; -1 where there was no experiment."""
+        return -1.0 if self.pull is None else self.pull.value
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What discovery found about one model, by itself; :func:`foveate.report.verdict.join` makes the verdict.
+
+    Attributes:
+        suspects: every cue, worst first.
+        objects: where the objects' places come from, in words.
+    """
+
+    suspects: tuple[Suspect, ...] = ()
+    objects: str = ""
+
+    @property
+    def tested(self) -> list[Suspect]:
+        """Those with an experiment."""
+        return [s for s in self.suspects if s.pull is not None]
+
+    @property
+    def pulls(self) -> list[tuple[Suspect, Pull]]:
+        """Those with an experiment, beside what it gave."""
+        return [(s, s.pull) for s in self.suspects if s.pull is not None]
+
+    @property
+    def level(self) -> Level:
+        """What the experiments say: the worst that one cue by itself allows to say."""
+        if not self.tested and not self._at(Level.HINT):
+            return Level.UNTESTED
+        for level in (Level.FOUND, Level.HINT):
+            if self._at(level):
+                return level
+        return Level.UNCLEAR if any(s.level is Level.UNCLEAR for s in self.tested) else Level.NONE
+
+    @property
+    def shortcuts(self) -> list[Suspect]:
+        """What the model leans on by experiment, strongest first, leaving out what is part of another."""
+        return self._at(Level.FOUND)
+
+    @property
+    def accused(self) -> list[Suspect]:
+        """What it leans on, or, where nothing was found, may lean on."""
+        return self._at(self.level) if self.level.accuses else []
+
+    def _at(self, level: Level) -> list[Suspect]:
+        return [s for s in self.suspects if s.level is level and s.explained_by is None]
+
+
+def level_of(pull: Pull, adjusted: float) -> Level:
+    """What one pull allows to say."""
+    if adjusted < 0.05 and pull.value >= FOUND_GAP and pull.low >= FOUND_LOW:
+        return Level.FOUND
+    if adjusted < 0.05 and pull.value >= HINT:
+        return Level.HINT
+    return Level.UNCLEAR if pull.high >= FOUND_GAP else Level.NONE
+
+
+def judge(
+    pulls: Sequence[Pull],
+    label_probes: Sequence[PropertyProbe],
+    answer_probes: Sequence[PropertyProbe],
+    cues: Mapping[str, Cue],
+    *,
+    objects: str,
+    sure: bool = True,
+) -> Judgement:
+    """Put the evidence together.
+
+    Args:
+        pulls: what the experiments gave.
+        label_probes, answer_probes: which properties tell the label, and the answers beyond the label.
+        cues: every cue that was read or exchanged, by key.
+        objects: where the masks come from, in words.
+        sure: whether the masks are good enough to accuse on their ground.
+    """
+    told = {probe.key: probe for probe in label_probes}
+    follow = {probe.key: probe for probe in answer_probes}
+    adjusted = holm([pull.p for pull in pulls])
+    suspects: list[Suspect] = []
+    for pull, q in zip(pulls, adjusted, strict=True):
+        level = level_of(pull, float(q))
+        if pull.cue.needs_objects and not sure and level is Level.FOUND:
+            level = Level.HINT
+        pull, key = replace(pull, adjusted=float(q)), pull.cue.key
+        suspects.append(Suspect(pull.cue, level, pull, label=told.get(key), answers=follow.get(key)))
+    suspects = _explained(suspects)
+    tested = {pull.cue.key for pull in pulls}
+    leads: list[Suspect] = []
+    for key, cue in cues.items():
+        if key in tested or (key not in told and key not in follow):
+            continue
+        # without an experiment, answers that follow a property beyond the label are a hint and never more
+        # (a given attribute is left to the group report, which tests it)
+        followed = key in follow and follow[key].tells and not cue.given
+        level = Level.HINT if followed else Level.UNTESTED
+        leads.append(Suspect(cue, level, label=told.get(key), answers=follow.get(key)))
+    # a corner holds a bit of the background and follows it: the whole is named first, then what is followed most
+    leads.sort(key=lambda s: (s.cue.part_of is not None, -(s.answers.score - s.answers.chance) if s.answers else 0.0))
+    suspects += leads
+    suspects.sort(key=lambda s: (s.level.rank, s.explained_by is not None, -s.strength))
+    return Judgement(tuple(suspects), objects)
+
+
+def _explained(suspects: list[Suspect]) -> list[Suspect]:
+    """Mark what is only a part of a larger cue: the background's colour, and what of it reaches into the corners."""
+    accused = {s.key: s for s in suspects if s.level.accuses}
+    out = []
+    for s in suspects:
+        whole = accused.get(s.cue.part_of or "")
+        if whole is not None and s.level.accuses and (s.cue.aspect or s.strength < OWN_SHARE * whole.strength):
+            s = replace(s, explained_by=whole.cue)
+        out.append(s)
+    return out
