@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import tokenize
 from pathlib import Path
 
@@ -66,3 +67,37 @@ def test_nobody_reads_a_sentence_to_learn_what_was_found() -> None:
     for path in (SRC / "report").rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         assert not [n.lineno for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr in looks], path
+
+
+def test_no_class_is_deeper_than_four() -> None:
+    """Project classes above a class, itself counted; the longest way up."""
+    parents: dict[str, list[str]] = {}
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                names = [b.attr if isinstance(b, ast.Attribute) else getattr(b, "id", "") for b in node.bases]
+                parents[node.name] = [n for n in names if n != node.name]
+
+    def depth(name: str) -> int:
+        return 1 + max((depth(p) for p in parents[name] if p in parents), default=0)
+
+    assert {name: depth(name) for name in parents if depth(name) > 4} == {}
+
+
+def test_a_class_or_type_means_one_thing() -> None:
+    """A name that starts with a capital and is no constant is defined in one module."""
+    homes: dict[str, set[str]] = {}
+    for path in FILES:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            targets: list[str] = [node.name] if isinstance(node, ast.ClassDef) else []
+            if isinstance(node, ast.Assign):
+                targets = [t.id for t in node.targets if isinstance(t, ast.Name)]
+            for name in targets:
+                if re.fullmatch(r"[A-Z]\w*[a-z]\w*", name):
+                    homes.setdefault(name, set()).add(path.relative_to(SRC).as_posix())
+    assert {name: sorted(where) for name, where in homes.items() if len(where) > 1} == {}
+
+
+def test_few_type_ignores() -> None:
+    found = sum(path.read_text(encoding="utf-8").count("type: ignore") for path in FILES)
+    assert found <= 40

@@ -14,7 +14,7 @@ import optuna
 
 from foveate.bench.search import REDRAWS, Race, draws
 from foveate.bench.spec import Method
-from foveate.bench.standing import Row
+from foveate.bench.standing import TrialRow
 from foveate.bench.trial import Cell
 from foveate.engine import derived_seed
 
@@ -27,8 +27,10 @@ def method(**more: Any) -> Method:
     return Method(**{"system": "ERM", "search": "tpe", "trials": 20, "space": SPACE, "grid": GRID, **more})
 
 
-def row(slot: int, point: dict[str, Any] | None, score: float | None = None, state: str = "done", **more: Any) -> Row:
-    return Row(f"k{slot}", "d", CELL, point, state, score, slot, "m", "", "", 0.0, 0, **more)
+def row(
+    slot: int, point: dict[str, Any] | None, score: float | None = None, state: str = "done", **more: Any
+) -> TrialRow:
+    return TrialRow(f"k{slot}", "d", CELL, point, state, score, slot, "m", "", "", 0.0, 0, **more)
 
 
 def score_of(point: dict[str, Any]) -> float:
@@ -102,7 +104,7 @@ def test_pruning_is_that_of_a_study_optuna_keeps(kind: str) -> None:
     curves = [[rng.random() * (epoch + 1) for epoch in range(epochs)] for _ in range(size)]
     theirs = optuna.create_study(direction="maximize", study_name="name", pruner=pruners[kind]())
     asked = [theirs.ask() for _ in range(size)]
-    rows: dict[int, Row] = {}
+    rows: dict[int, TrialRow] = {}
     verdicts = []
     for slot in range(size):
         race, state, seen = Race(chosen, "name", size), "done", []

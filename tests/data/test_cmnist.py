@@ -5,11 +5,11 @@ import pytest
 
 from foveate.data.cmnist import cmnist, from_pools
 from foveate.data.composite import tight_box
-from foveate.data.pools import Pool
+from foveate.data.pools import ImagePool
 from foveate.errors import DataError
 
 
-def pool(per_digit: int, seed: int = 0) -> Pool:
+def pool(per_digit: int, seed: int = 0) -> ImagePool:
     """Digits that are a bright bar with a dim rim, each at its own height."""
     rng = np.random.default_rng(seed)
     n = 10 * per_digit
@@ -17,7 +17,7 @@ def pool(per_digit: int, seed: int = 0) -> Pool:
     for i, top in enumerate(rng.integers(2, 20, n)):
         images[i, top : top + 6, 4:20] = 60
         images[i, top + 1 : top + 5, 5:19] = 200
-    return Pool(images, np.arange(n) % 10)
+    return ImagePool(images, np.arange(n) % 10)
 
 
 def ten(seed: int = 0, **options):

@@ -9,25 +9,25 @@ from hypothesis import strategies as st
 
 from foveate import assets
 from foveate.data.dominoes import dominoes, from_pools
-from foveate.data.pools import Deck, Pool, cell_counts
+from foveate.data.pools import Deck, ImagePool, cell_counts
 from foveate.errors import DataError
 
 
-def photo_pool(per_class: int, start: int = 0) -> Pool:
+def photo_pool(per_class: int, start: int = 0) -> ImagePool:
     """Photographs whose first pixel says which they are."""
     n = 10 * per_class
     images = np.zeros((n, 32, 32, 3), np.uint8)
     ids = np.arange(start, start + n)
     images[:, 0, 0, 0], images[:, 0, 0, 1], images[:, 0, 0, 2] = ids // 256, ids % 256, 77
-    return Pool(images, np.arange(n) % 10)
+    return ImagePool(images, np.arange(n) % 10)
 
 
-def digit_pool(per_class: int, start: int = 0) -> Pool:
+def digit_pool(per_class: int, start: int = 0) -> ImagePool:
     n = 10 * per_class
     images = np.zeros((n, 28, 28), np.uint8)
     ids = np.arange(start, start + n)
     images[:, 0, 0], images[:, 0, 1], images[:, 27, 27] = ids // 256, ids % 256, 99
-    return Pool(images, np.arange(n) % 10)
+    return ImagePool(images, np.arange(n) % 10)
 
 
 def small(seed: int = 0, test_digits: int = 20):
@@ -42,13 +42,13 @@ def small(seed: int = 0, test_digits: int = 20):
 
 def test_counts_of_the_paper_at_full_size():
     labels = np.arange(50_000) % 10
-    photos = Pool(np.broadcast_to(np.zeros((1, 1, 1, 3), np.uint8), (50_000, 32, 32, 3)), labels)
+    photos = ImagePool(np.broadcast_to(np.zeros((1, 1, 1, 3), np.uint8), (50_000, 32, 32, 3)), labels)
     # MNIST's own digit counts, which leave little room: the rarest digit has 5,421
     held = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
-    digits = Pool(np.broadcast_to(np.zeros((1, 1, 1), np.uint8), (60_000, 28, 28)), np.repeat(np.arange(10), held))
+    digits = ImagePool(np.broadcast_to(np.zeros((1, 1, 1), np.uint8), (60_000, 28, 28)), np.repeat(np.arange(10), held))
     test_held = [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
-    test_digits = Pool(digits.images[:10_000], np.repeat(np.arange(10), test_held))
-    test_photos = Pool(photos.images[:10_000], labels[:10_000])
+    test_digits = ImagePool(digits.images[:10_000], np.repeat(np.arange(10), test_held))
+    test_photos = ImagePool(photos.images[:10_000], labels[:10_000])
     bench = from_pools(
         (photos, digits),
         (test_photos, test_digits),

@@ -13,8 +13,7 @@ from foveate.data.dataset import GroupedDataset
 from foveate.decide.decision import Decision, LinearFit
 from foveate.engine import Selection, TensorFeed
 from foveate.errors import FoveateError
-
-Chosen = tuple[int, ...]
+from foveate.restrict.restriction import Chosen
 
 
 @dataclass

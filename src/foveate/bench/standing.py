@@ -22,7 +22,7 @@ from foveate.bench.trial import Cell, cells
 
 
 @dataclass(frozen=True)
-class Row:
+class TrialRow:
     """A row of the table without its figures; see :data:`~foveate.bench.records.QUEUE_COLUMNS`."""
 
     key: str
@@ -63,7 +63,7 @@ class Slot:
     point: dict[str, Any] | None
     search: str = ""
     base: str = ""
-    row: Row | None = None
+    row: TrialRow | None = None
 
     @property
     def outdated(self) -> bool:
@@ -149,13 +149,13 @@ class Agenda:
             return 1
         return len(self._points[cell]) or self.spec.methods[cell.method].trials or 0
 
-    def slot_of(self, row: Row) -> int | None:
+    def slot_of(self, row: TrialRow) -> int | None:
         """The slot that a row fills in the search of its cell, None when it is of another search."""
         if mark := self.mark(row.cell):
             return row.slot if row.search == mark else None
         return next((n for n, key in enumerate(self._points[row.cell]) if key == row.key), None)
 
-    def asks(self, row: Row) -> bool:
+    def asks(self, row: TrialRow) -> bool:
         """Whether a row's point is one of the search of its cell."""
         return row.point is not None and self.spec.methods[row.cell.method].asks(row.point)
 
@@ -179,9 +179,9 @@ class Standing:
         blocked: cells that cannot be run, because what they need has failed; and what that is.
     """
 
-    def __init__(self, agenda: Agenda, rows: Iterable[Row]):
+    def __init__(self, agenda: Agenda, rows: Iterable[TrialRow]):
         self.agenda = agenda
-        self.rows: dict[Cell, list[Row]] = {cell: [] for cell in agenda.cells}
+        self.rows: dict[Cell, list[TrialRow]] = {cell: [] for cell in agenda.cells}
         for row in rows:
             if row.cell in self.rows and row.digest == agenda.digest(row.cell):
                 self.rows[row.cell].append(row)
@@ -189,7 +189,7 @@ class Standing:
         self.ready: set[Cell] = set()
         self.complete: set[Cell] = set()
         self.blocked: dict[Cell, Cell] = {}
-        self._best: dict[Cell, Row | None] = {}
+        self._best: dict[Cell, TrialRow | None] = {}
         for cell in agenda.cells:
             self._judge(cell)
 
@@ -241,11 +241,11 @@ class Standing:
         """Whether nothing is left that could be run."""
         return len(self.complete) + len(self.blocked) == len(self.agenda.cells)
 
-    def best(self, cell: Cell) -> Row | None:
+    def best(self, cell: Cell) -> TrialRow | None:
         """What the selection metric chose among a cell's trials, so far; None when none was successful."""
         return self._best[cell]
 
-    def belonging(self, cell: Cell) -> list[Row]:
+    def belonging(self, cell: Cell) -> list[TrialRow]:
         """The finished rows that count for a cell.
 
         Of a drawn search all that lie in its space; otherwise those of its slots: not what was once chosen at the

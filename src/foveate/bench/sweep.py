@@ -15,7 +15,7 @@ from typing import Any
 from foveate.bench.records import OVER, Record, Records
 from foveate.bench.search import Race, draws, import_optuna
 from foveate.bench.spec import Spec
-from foveate.bench.standing import Agenda, Row, Slot, Standing
+from foveate.bench.standing import Agenda, Slot, Standing, TrialRow
 from foveate.bench.trial import Cell, trial_folder
 from foveate.bench.trial_queue import BLANK, Claim, TrialQueue, dumped
 from foveate.bench.workers import is_dead
@@ -179,7 +179,7 @@ class Sweep:
         """What a trial that may be pruned is compared with."""
         return Race(self.spec.methods[claim.cell.method], self._name(claim.cell), self.agenda.size(claim.cell))
 
-    def report(self, claim: Claim, scores: list[float]) -> dict[int, Row]:
+    def report(self, claim: Claim, scores: list[float]) -> dict[int, TrialRow]:
         """Write down the validation scores of a trial so far; gives the other rows of its search by slot."""
         found = self.queue.report(claim, scores)
         digest = self.agenda.digest(claim.cell)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from foveate.bench.records import OVER, Record, Records, flat
-from foveate.bench.standing import Row, Slot
+from foveate.bench.standing import Slot, TrialRow
 from foveate.bench.trial import Cell
 
 LIGHT = (
@@ -54,7 +54,7 @@ class TrialQueue:
         self.records, self.spec = records, spec
         self.database, self.table = records.database, records.table
 
-    def rows(self, connection: Any, cell: Cell | None = None) -> list[Row]:
+    def rows(self, connection: Any, cell: Cell | None = None) -> list[TrialRow]:
         """All rows of the spec (or of one cell), in the order they were finished."""
         columns = self.table.c
         query = self.database.sa.select(*(columns[name] for name in LIGHT)).where(columns.spec == self.spec)
@@ -101,7 +101,7 @@ class TrialQueue:
         with self.database.writing(alone=False) as connection:
             self.change(connection, claim.key, {"heartbeat": self.database.clock}, worker=claim.worker, state="running")
 
-    def report(self, claim: Claim, scores: list[float]) -> list[Row]:
+    def report(self, claim: Claim, scores: list[float]) -> list[TrialRow]:
         """Write down the validation scores so far; gives the rows of the cell, to compare with."""
         values = {"reports": json.dumps(scores), "heartbeat": self.database.clock}
         with self.database.writing(alone=False) as connection:
@@ -135,9 +135,9 @@ def dumped(value: Any) -> str:
     return json.dumps(value, sort_keys=True, default=str, ensure_ascii=False)
 
 
-def _row(values: Mapping[str, Any]) -> Row:
+def _row(values: Mapping[str, Any]) -> TrialRow:
     point, reports = values["point"], values["reports"]
-    return Row(
+    return TrialRow(
         values["key"],
         values["digest"],
         Cell(values["dataset"], values["method"], int(values["seed"])),

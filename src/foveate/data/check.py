@@ -58,7 +58,7 @@ from foveate.errors import DataError, UnreadableImage
 if TYPE_CHECKING:
     from rich.console import Console
 
-Progress = Callable[[int, int], None]
+CheckProgress = Callable[[int, int], None]
 
 
 @dataclass
@@ -148,7 +148,7 @@ def check(
     root: str | os.PathLike[str] | None = None,
     tiny: int = 10,
     near: int | None = 6,
-    progress: Progress | None = None,
+    progress: CheckProgress | None = None,
 ) -> CheckReport:
     """Look for everything that is wrong with a dataset; it goes on after every fault it finds.
 
@@ -226,7 +226,7 @@ class _Seen:
         self.readable, self.uniform, self.plain = np.zeros((3, n), bool)
 
 
-def _read_all(benchmark: Benchmark, report: CheckReport, progress: Progress | None) -> _Seen:
+def _read_all(benchmark: Benchmark, report: CheckReport, progress: CheckProgress | None) -> _Seen:
     seen = _Seen(benchmark)
     with _bar(len(seen.at)) if progress is None else contextlib.nullcontext(progress) as tell:
         for k, (split, i) in enumerate(seen.at):
@@ -254,7 +254,7 @@ def _read_all(benchmark: Benchmark, report: CheckReport, progress: Progress | No
 
 
 @contextlib.contextmanager
-def _bar(total: int) -> Iterator[Progress]:
+def _bar(total: int) -> Iterator[CheckProgress]:
     """A progress bar on the error stream, nothing when that is not a terminal."""
     if not sys.stderr.isatty():
         yield lambda done, of: None

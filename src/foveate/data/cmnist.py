@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from foveate.data.benchmark import Benchmark
 from foveate.data.dataset import GroupedDataset
-from foveate.data.pools import Deck, Pool, cell_counts, deal, load_pool, prepare_assets, shuffled_cells
+from foveate.data.pools import Deck, ImagePool, cell_counts, deal, load_pool, prepare_assets, shuffled_cells
 from foveate.errors import DataError, suggest
 
 VARIANTS = ("digits10", "arjovsky", "cnc")
@@ -80,8 +80,8 @@ def prepare(
 
 
 def from_pools(
-    train: Pool,
-    test: Pool,
+    train: ImagePool,
+    test: ImagePool,
     seed: int = 0,
     strength: float | None = None,
     variant: str = "digits10",
@@ -138,7 +138,7 @@ _Columns = dict[str, NDArray[np.int64]]
 
 
 def _cell_rows(
-    train: Pool, test: Pool, seed: int, cells: NDArray[np.int64], per_cell: dict[str, int], pair: int
+    train: ImagePool, test: ImagePool, seed: int, cells: NDArray[np.int64], per_cell: dict[str, int], pair: int
 ) -> dict[str, _Columns]:
     rng = np.random.default_rng(seed)
     learn, judge = Deck(train.labels // pair, rng, "digits"), Deck(test.labels // pair, rng, "digits")
@@ -150,7 +150,9 @@ def _cell_rows(
     return rows
 
 
-def _arjovsky_rows(train: Pool, test: Pool, seed: int, training: int, per_cell: dict[str, int]) -> dict[str, _Columns]:
+def _arjovsky_rows(
+    train: ImagePool, test: ImagePool, seed: int, training: int, per_cell: dict[str, int]
+) -> dict[str, _Columns]:
     rng = np.random.default_rng(seed)
 
     def noisy(digits: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -188,7 +190,7 @@ class ColouredDigits:
 
     def __init__(
         self,
-        pool: Pool,
+        pool: ImagePool,
         index: NDArray[np.int64],
         colours: NDArray[np.int64],
         palette: Sequence[tuple[int, ...]],
@@ -220,7 +222,7 @@ class ColouredDigits:
 class StrokeMasks:
     """The coloured pixels of every digit: ``uint8 [size, size]``, 0 or 255."""
 
-    def __init__(self, pool: Pool, index: NDArray[np.int64], size: int, threshold: int):
+    def __init__(self, pool: ImagePool, index: NDArray[np.int64], size: int, threshold: int):
         self.digits, self.index, self.size, self.threshold = pool.images, index, size, threshold
 
     def __len__(self) -> int:

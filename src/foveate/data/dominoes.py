@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from foveate.data.benchmark import Benchmark
 from foveate.data.dataset import GroupedDataset
-from foveate.data.pools import Deck, Pool, cell_counts, deal, load_pool, prepare_assets, shuffled_cells
+from foveate.data.pools import Deck, ImagePool, cell_counts, deal, load_pool, prepare_assets, shuffled_cells
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 DIGITS = tuple(str(d) for d in range(10))
@@ -70,8 +70,8 @@ def prepare(
 
 
 def from_pools(
-    train_pools: tuple[Pool, Pool],
-    test_pools: tuple[Pool, Pool],
+    train_pools: tuple[ImagePool, ImagePool],
+    test_pools: tuple[ImagePool, ImagePool],
     seed: int,
     train_cells: NDArray[np.int64],
     per_cell: dict[str, int],
@@ -125,8 +125,8 @@ class DominoImages:
 
     def __init__(
         self,
-        photos: Pool,
-        digits: Pool,
+        photos: ImagePool,
+        digits: ImagePool,
         photo_index: NDArray[np.int64],
         digit_index: NDArray[np.int64],
         name: str,

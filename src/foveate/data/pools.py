@@ -16,18 +16,18 @@ from foveate.errors import DataError
 
 
 @dataclass(frozen=True)
-class Pool:
+class ImagePool:
     """Images to draw from: ``images[i]`` is a ``uint8`` array, ``labels`` is ``[N]``."""
 
     images: MappedArray | NDArray[np.uint8]
     labels: NDArray[np.int64]
 
 
-def load_pool(name: str, split: str, root: str | os.PathLike[str] | None = None) -> Pool:
+def load_pool(name: str, split: str, root: str | os.PathLike[str] | None = None) -> ImagePool:
     """One split (``train`` or ``test``) of a dataset in :mod:`foveate.assets`, memory-mapped."""
     folder = assets.fetch(name, root)
     labels = np.load(folder / f"{split}_labels.npy", allow_pickle=False).astype(np.int64)
-    return Pool(MappedArray(folder / f"{split}_images.npy"), labels)
+    return ImagePool(MappedArray(folder / f"{split}_images.npy"), labels)
 
 
 def prepare_assets(

@@ -67,7 +67,7 @@ def load(name: str, root: str | Path | None = None, **options: Any) -> Benchmark
 
 
 @dataclass(frozen=True)
-class Entry:
+class DatasetEntry:
     """One row of :func:`catalogue`.
 
     Attributes:
@@ -91,7 +91,7 @@ _ASSETS: dict[str, tuple[str, ...]] = {"dominoes": ("mnist", "cifar10"), "cmnist
 _IMAGES = {"dominoes": 55_960, "cmnist": 60_900}
 
 
-def catalogue(root: str | Path | None = None) -> builtins.list[Entry]:
+def catalogue(root: str | Path | None = None) -> builtins.list[DatasetEntry]:
     """Every dataset with size, licence, needs and whether it is ready; nothing is opened or fetched.
 
     >>> next(e for e in catalogue() if e.name == "critters").ready
@@ -103,10 +103,10 @@ def catalogue(root: str | Path | None = None) -> builtins.list[Entry]:
     for name in sorted(things):
         if isinstance(source := things[name], Source):
             needs = f"made by prepare from {source.made_from}" if source.made_from else "your download"
-            rows.append(Entry(name, source.images, source.licence, needs, source.ready(root), titles[name]))
+            rows.append(DatasetEntry(name, source.images, source.licence, needs, source.ready(root), titles[name]))
             continue
         if not source.__module__.startswith("foveate."):
-            rows.append(Entry(name, None, "not stated", "not stated", True, titles[name]))
+            rows.append(DatasetEntry(name, None, "not stated", "not stated", True, titles[name]))
             continue
         wanted = _ASSETS.get(name, ())
         licence = "; ".join(dict.fromkeys(kept[w].licence for w in wanted)) or (
@@ -114,7 +114,7 @@ def catalogue(root: str | Path | None = None) -> builtins.list[Entry]:
         )
         here = all(kept[w].ready for w in wanted)
         needs = ", ".join(wanted) or ("your images" if name == "own" else "nothing")
-        rows.append(Entry(name, _IMAGES.get(name), licence, needs, here, titles[name]))
+        rows.append(DatasetEntry(name, _IMAGES.get(name), licence, needs, here, titles[name]))
     return rows
 
 

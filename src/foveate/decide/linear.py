@@ -13,11 +13,10 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
-from foveate.decide.l1_logistic import l1_logistic
+from foveate.decide.l1_logistic import Floats, l1_logistic
 from foveate.errors import DataError, FoveateError
 from foveate.measure import answered, decided
 
-Floats = NDArray[np.float64]
 NEVER = -1e6
 """The bias of a class that did not occur in fitting: it is never predicted."""
 

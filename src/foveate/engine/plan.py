@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Indices = NDArray[np.int64]
+from foveate.engine.feed import Indices
 
 
 class Plan(Protocol):

@@ -24,10 +24,10 @@ from foveate.extract.backbone import (
     read_state,
 )
 
-Size = int | tuple[int, int] | None
+ImageSize = int | tuple[int, int] | None
 
 
-def open_backbone(name: str, image_size: Size = None) -> tuple[Backbone, Preprocess]:
+def open_backbone(name: str, image_size: ImageSize = None) -> tuple[Backbone, Preprocess]:
     """The backbone called ``name`` with its weights, in evaluation mode, and the preprocessing that goes with it.
 
     Args:
@@ -262,7 +262,7 @@ def _from_hub(name: str, size: tuple[int, int] | None) -> Backbone:
     return backbone
 
 
-def _as_size(image_size: Size) -> tuple[int, int] | None:
+def _as_size(image_size: ImageSize) -> tuple[int, int] | None:
     if image_size is None:
         return None
     size = (image_size, image_size) if isinstance(image_size, int) else (int(image_size[0]), int(image_size[1]))

@@ -100,7 +100,7 @@ def writing(root: Path, key: str, wait: bool = True) -> Iterator[bool]:
 
 
 @dataclass(frozen=True)
-class Entry:
+class StoredEntry:
     """One entry of a feature store.
 
     Attributes:
@@ -165,7 +165,7 @@ def await_entry(root: Path, key: str, seconds: float = 30.0) -> Opened:
     return opened
 
 
-def list_entries(root: Path) -> list[Entry]:
+def list_entries(root: Path) -> list[StoredEntry]:
     """Every entry, the one not used for longest first; stopped extractions are among them."""
     found = []
     for folder in root.iterdir() if root.is_dir() else ():
@@ -180,11 +180,11 @@ def list_entries(root: Path) -> list[Entry]:
                 details = json.loads(sidecar.read_text(encoding="utf-8"))
             except (OSError, ValueError):
                 details = {}
-            found.append(Entry(folder.name.removesuffix(PART), size, used, not partial, details))
+            found.append(StoredEntry(folder.name.removesuffix(PART), size, used, not partial, details))
     return sorted(found, key=lambda e: e.used)
 
 
-def remove(root: Path, entry: Entry) -> bool:
+def remove(root: Path, entry: StoredEntry) -> bool:
     """Delete ``entry`` unless it is being read or written; returns whether it was."""
     with writing(root, entry.key, wait=False) as held:
         if not held:

@@ -266,7 +266,7 @@ class FeatureStore:
 
     # -- looking after the store ----------------------------------------------------------
 
-    def entries(self) -> list[shelf.Entry]:
+    def entries(self) -> list[shelf.StoredEntry]:
         """What is in the store, the entry not used for longest first."""
         return shelf.list_entries(self.root)
 

@@ -22,7 +22,7 @@ from foveate.look.adapter import (
 )
 from foveate.look.topk import perturbed_topk
 
-Batch = tuple[Tensor, Tensor, Tensor]
+AdapterBatch = tuple[Tensor, Tensor, Tensor]
 """Patch tokens ``[B, h * w, D]``, attention ``[B, h, w]``, embeddings of all candidates ``[B, n, E]``."""
 
 
@@ -121,7 +121,7 @@ def safe_step(z: Tensor, iterations: int = 8) -> float:
 
 def train_adapter(
     adapter: AttentionAdapter,
-    read: Callable[[Tensor], Batch],
+    read: Callable[[Tensor], AdapterBatch],
     labels: Tensor,
     boxes: Tensor,
     *,

@@ -89,7 +89,7 @@ WORST_GROUP = Metric("worst_group", function=worst_group, uses_groups=True, note
 WORST_CLASS = Metric(
     "worst_class", function=worst_class, note="the lowest of all classes", tables=("evaluate", "audit")
 )
-IFAM = _by_training("ifam_worst_group", function=ifam, tables=())
+IFAM_WORST = _by_training("ifam_worst_group", function=ifam, tables=())
 UNANSWERED = Metric("unanswered", title="no answer", higher_is_better=False, tables=("bench",))
 LOSS = Metric(
     "loss", function=mean_loss, higher_is_better=False, uses_logits=True, tables=(), unit="", scale=1.0, digits=4

@@ -26,10 +26,10 @@ UNREADABLE = -1
 NO_ANSWER = -2
 """The prediction that stands for "the model named no class" (NaN or infinite logits): it is wrong."""
 
-Row = TypeVar("Row", bound=np.floating[Any])
+Scores = TypeVar("Scores", bound=np.floating[Any])
 
 
-def answered(scores: NDArray[Row]) -> NDArray[Row]:
+def answered(scores: NDArray[Scores]) -> NDArray[Scores]:
     """What a model said about images it was shown, ``[n, C]``; rows that name no class become ``-inf`` throughout.
 
     A row names a class when its largest logit is a finite number and none is NaN: a class may be ruled out by
@@ -54,7 +54,7 @@ def decided(logits: NDArray[Any]) -> NDArray[np.int64]:
     return np.where(np.isnan(best), UNREADABLE, np.where(np.isfinite(best), named, NO_ANSWER)).astype(np.int64)
 
 
-def shares_of(logits: NDArray[Row]) -> NDArray[Row]:
+def shares_of(logits: NDArray[Scores]) -> NDArray[Scores]:
     """Probabilities ``[n, C]`` of logits (softmax): NaN where an image was not read, 0 where there is no answer.
 
     >>> nan, inf = float("nan"), float("inf")

@@ -23,7 +23,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Answers:
+class ModelAnswers:
     """What the models said about a dataset of ``N`` images, by model.
 
     Attributes:
@@ -57,7 +57,7 @@ def ask_models(
     say: Say,
     show_progress: bool,
     options: dict[str, Any],
-) -> Answers:
+) -> ModelAnswers:
     """Ask every model all there is to ask, with a bar that moves; see :func:`foveate.report.audit` for the words."""
     classes = predicted_classes(systems, dataset)
     with Progress("audit", foreseen(systems, dataset, discovery), show_progress) as bar:
@@ -89,7 +89,7 @@ def ask_models(
             if dataset.masks is not None or dataset.boxes is not None:
                 tell(f"{name}: where it looks, on {min(GAZE_IMAGES, len(dataset))} images", f"{name}: where it looks")
             heat[name] = measure_heat(system, dataset, predictions[name], seed=seed, tick=looks(bar, system))
-    return Answers(classes, probabilities, predictions, found, heat)
+    return ModelAnswers(classes, probabilities, predictions, found, heat)
 
 
 def predicted_classes(systems: Mapping[str, Any], dataset: GroupedDataset) -> list[str]:

@@ -20,7 +20,7 @@ from foveate.files import write_json, write_text
 from foveate.measure import NO_ANSWER, GroupReport, SmallGroupWarning, confusion_by_group, described, group_report
 from foveate.report.abilities import named_models, supervision_of
 from foveate.report.advice import next_steps
-from foveate.report.answers import Answers, ask_models
+from foveate.report.answers import ModelAnswers, ask_models
 from foveate.report.discovery import Discovery
 from foveate.report.examples import Example, illustrate, worst_examples
 from foveate.report.findings import (
@@ -195,7 +195,7 @@ class _Judged:
 
 
 def _judged(
-    name: str, system: Any, dataset: GroupedDataset, answers: Answers, training: TrainingCounts | None, word: str
+    name: str, system: Any, dataset: GroupedDataset, answers: ModelAnswers, training: TrainingCounts | None, word: str
 ) -> _Judged:
     predictions = answers.predictions[name]
     counts = None if training is None else training.array
@@ -225,7 +225,7 @@ def _judged(
     return _Judged(name, supervision_of(system), report, confusion, verdict, answers.heat[name], found)
 
 
-def _record(model: _Judged, dataset: GroupedDataset, answers: Answers) -> ModelRecord:
+def _record(model: _Judged, dataset: GroupedDataset, answers: ModelAnswers) -> ModelRecord:
     worst, silent = model.report.worst, np.flatnonzero(answers.predictions[model.name] == NO_ANSWER)
     return ModelRecord.model_validate(
         {
@@ -243,7 +243,7 @@ def _record(model: _Judged, dataset: GroupedDataset, answers: Answers) -> ModelR
 
 
 def _examples(
-    lead: str, systems: Mapping[str, Any], dataset: GroupedDataset, answers: Answers, most: int
+    lead: str, systems: Mapping[str, Any], dataset: GroupedDataset, answers: ModelAnswers, most: int
 ) -> list[Example]:
     """Confident mistakes of ``lead``, with what all models say about the same images."""
     groups = dataset.labels if dataset.groups is None else dataset.groups
@@ -252,7 +252,7 @@ def _examples(
     return illustrate(chosen, systems, dataset, answers.probabilities, answers.classes)
 
 
-def _facts(dataset: GroupedDataset, answers: Answers) -> DatasetRecord:
+def _facts(dataset: GroupedDataset, answers: ModelAnswers) -> DatasetRecord:
     return DatasetRecord(
         name=dataset.name,
         images=len(dataset),
@@ -264,7 +264,7 @@ def _facts(dataset: GroupedDataset, answers: Answers) -> DatasetRecord:
     )
 
 
-def _notes(judged: Sequence[_Judged], answers: Answers, training: TrainingCounts | None, word: str) -> list[str]:
+def _notes(judged: Sequence[_Judged], answers: ModelAnswers, training: TrainingCounts | None, word: str) -> list[str]:
     maps = [sections.empty_maps(m.name, m.heat.empty) for m in judged if m.heat is not None and m.heat.empty]
     usual_share = None if training is None else training.usual_share
     reports = {m.name: m.report for m in judged}

@@ -48,7 +48,7 @@ _WHITE, _INK = rgb("FFFDF6"), rgb("2B2230")
 
 
 @dataclass(slots=True)
-class Part:
+class BodyPart:
     """One shape of an animal.
 
     Attributes:
@@ -72,16 +72,16 @@ class Part:
 class Animal:
     """The parts of one individual, back to front, and where its named parts are (drawing units)."""
 
-    parts: list[Part] = field(default_factory=list)
+    parts: list[BodyPart] = field(default_factory=list)
     keypoints: dict[str, tuple[float, float]] = field(default_factory=dict)
     hover: float = 0.0
     """How far the lowest part is above the ground."""
 
     def add(self, shape: Shape, role: str = "coat", *, edge: bool = False, pattern: bool = False) -> None:
-        self.parts.append(Part(shape, role, edge, pattern))
+        self.parts.append(BodyPart(shape, role, edge, pattern))
 
     def detail(self, shape: Shape, role: str, alpha: float = 1.0) -> None:
-        self.parts.append(Part(shape, role, detail=True, alpha=alpha))
+        self.parts.append(BodyPart(shape, role, detail=True, alpha=alpha))
 
     def eye(self, x: float, y: float, r: float) -> None:
         """A dark eye with a light in it, at the keypoint ``eye``."""
@@ -142,7 +142,7 @@ class Traced:
 
     window: tuple[int, int, int, int]
     distance: Array
-    parts: list[tuple[Part, Shape, tuple[int, int, int, int], Array | None]]
+    parts: list[tuple[BodyPart, Shape, tuple[int, int, int, int], Array | None]]
     width: float
 
 

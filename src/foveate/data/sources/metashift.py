@@ -21,16 +21,19 @@ from foveate.data.sources.archives import read_containers
 from foveate.data.sources.layout import Root, Source, benchmark_of, image_files, rows_of
 from foveate.errors import DataError
 
-Plan = Mapping[str, Mapping[str, Sequence[str]]]
+SplitPlan = Mapping[str, Mapping[str, Sequence[str]]]
 """Contexts by split and animal."""
 PETS = ("cat", "dog")
 DISC_CONTEXTS = ("sofa", "bed", "bench", "bike", "shelf")
-_DISC: Plan = {
+_DISC: SplitPlan = {
     "train": {"cat": ("sofa", "bed"), "dog": ("bench", "bike")},
     "test": {"cat": ("shelf",), "dog": ("shelf",)},
 }
 ROOMS = ("indoor", "outdoor")
-_UNMIXED: Plan = {"train": {"cat": ("indoor",), "dog": ("outdoor",)}, "test": {"cat": ("outdoor",), "dog": ("indoor",)}}
+_UNMIXED: SplitPlan = {
+    "train": {"cat": ("indoor",), "dog": ("outdoor",)},
+    "test": {"cat": ("outdoor",), "dog": ("indoor",)},
+}
 ANIMALS = ("bear", "bird", "cow", "elephant", "giraffe", "horse", "sheep", "zebra")
 SUBSETS = "full-candidate-subsets.pkl"
 
@@ -87,7 +90,7 @@ def metashift_catdog_unmixed(root: Root = None) -> Benchmark:
     return benchmark_of("metashift-catdog-unmixed", table[~both & ~seen], PETS, ROOMS, notes=notes)
 
 
-def _contexts(folder: Path, plan: Plan, contexts: Sequence[str]) -> pd.DataFrame:
+def _contexts(folder: Path, plan: SplitPlan, contexts: Sequence[str]) -> pd.DataFrame:
     """Rows of ``split/animal/animal(context)/NUMBER.jpg``."""
     cells = {}
     for split, animals in plan.items():

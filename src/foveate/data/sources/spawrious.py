@@ -92,7 +92,7 @@ def spawrious_dar(
         per_group: images of each of the 8 groups in ``target`` and in ``val``.
         test_per_group: the same for ``test``.
     """
-    folder = DAR.find(root)
+    folder = SPAWRIOUS_DAR.find(root)
     pool: dict[tuple[str, int, int], list[Path]] = {}
     train: dict[tuple[int, int], int] = {}
     each: dict[tuple[int, int], int] = {}
@@ -151,7 +151,7 @@ M2M_HARD = Source(
     },
     {**_ENTIRE, "spawrious__m2m.tar.gz": None},
 )  # fmt: skip
-DAR = Source(
+SPAWRIOUS_DAR = Source(
     "spawrious-dar", 28_592, _LICENCE, _HOME,
     _GET.format(**_ONE), ("spawrious224", "spawrious"),
     ("0/jungle/bulldog", "1/jungle/bulldog", "0/mountain/bulldog"), spawrious_dar,

@@ -92,7 +92,7 @@ def waterbirds_dar(root: Root = None) -> Benchmark:
     fewer waterbirds than that, so birds appear several times, each time before another background, and never in
     two splits. The paper does not say how its images were made: this is not its copy.
     """
-    return _composed(DAR, root)
+    return _composed(WATERBIRDS_DAR, root)
 
 
 def _composed(source: Source, root: Root) -> Benchmark:
@@ -255,7 +255,7 @@ REBUILT = Source(
     ("waterbirds-rebuilt",), ("waterbirds-rebuilt.json", "benchmark.csv"), waterbirds_rebuilt, prepare=_prepare_rebuilt,
     made_from="CUB, its masks, Places",
 )  # fmt: skip
-DAR = Source(
+WATERBIRDS_DAR = Source(
     "waterbirds-dar", 17_266, _LICENCE,
     "https://github.com/kohpangwei/group_DRO", f"Run: foveate data prepare waterbirds-dar. {_PARTS}",
     ("waterbirds-dar",), ("waterbirds-dar.json", "benchmark.csv"), waterbirds_dar,
