@@ -231,7 +231,22 @@ def test_cnc_by_hand() -> None:
     assert float(cnc_loss(a, p, n, 0.5)) == pytest.approx(math.log(1 + math.exp(-2)))
     # back: the positive against the easy negative (cosine -1): log(1 + e^-4)
     both = cnc_two_sided_loss(a, p, n, torch.tensor([[-1.0, 0.0]]), 0.5)
-    assert float(both) == pytest.approx((math.log(1 + math.exp(-2)) + math.log(1 + math.exp(-4))) / 2)
+    assert float(both) == pytest.approx(math.log(1 + math.exp(-2)) + math.log(1 + math.exp(-4)))
+
+
+def test_cnc_two_sided_has_the_gradient_of_two_backward_passes() -> None:
+    """As the authors train: each direction is weighted in full and goes back by itself."""
+    torch.manual_seed(0)
+    a, p, n, e = (torch.randn(k, 4, requires_grad=True) for k in (3, 2, 5, 4))
+    (0.75 * cnc_two_sided_loss(a, p, n, e, 0.1)).backward()
+    together = [v.grad.clone() for v in (a, p, n, e) if v.grad is not None]
+    for v in (a, p, n, e):
+        v.grad = None
+    (0.75 * cnc_loss(a, p, n, 0.1)).backward()
+    (0.75 * cnc_loss(p, a, e, 0.1)).backward()
+    for whole, v in zip(together, (a, p, n, e), strict=True):
+        assert v.grad is not None
+        torch.testing.assert_close(whole, v.grad)
 
 
 def test_cnc_against_the_formula_written_out() -> None:

@@ -49,16 +49,20 @@ def cnc_loss(anchors: Tensor, positives: Tensor, negatives: Tensor, temperature:
 def cnc_two_sided_loss(
     anchors: Tensor, positives: Tensor, negatives: Tensor, easy_negatives: Tensor, temperature: float = 0.1
 ) -> Tensor:
-    """The mean of both directions: anchors against ``negatives``, and positives, in the anchors' role,
+    """The sum of both directions: anchors against ``negatives``, and positives, in the anchors' role,
     against ``easy_negatives`` (another class, from the positives' slice). Shapes as in :func:`cnc_loss`.
 
+    A sum as in the authors' code (github.com/HazyResearch/correct-n-contrast, train_supervised_contrast.py), where each
+    direction has the full contrastive weight and its own backward pass; so a weight means here what it means there.
+    They take the first anchor and the first positive of a batch, here all are averaged: the same in expectation.
+
     >>> same = torch.ones(2, 4)
-    >>> cnc_two_sided_loss(same, same, same, same).exp()
-    tensor(4.)
+    >>> cnc_two_sided_loss(same, same, same, same).exp()                  # log 4 forth and log 4 back
+    tensor(16.)
     """
     forth = cnc_loss(anchors, positives, negatives, temperature)
     back = cnc_loss(positives, anchors, easy_negatives, temperature)
-    return (forth + back) / 2
+    return forth + back
 
 
 @dataclass(frozen=True)
