@@ -32,7 +32,9 @@ def early_mask(
         threshold: for masks.
         dropout: chance that a part is hidden in an image, drawn for each image and part; the others keep their
             values. For training with part maps.
-        soft: give ``sum_k y_k`` itself (or the mask's own values), for ``MaskedViT(..., soft=True)``.
+        soft: give ``max_k y_k`` itself (or the mask's own values), for ``MaskedViT(..., soft=True)``: the maximum over
+            parts, as in the authors' code (github.com/ananthu-aniraj/ifam, utils/misc_utils.py), though the gradient of
+            the hard mask is that of the sum.
         generator: for the dropout.
 
     Returns:
@@ -58,10 +60,10 @@ def early_mask(
     parts, background = source[:, :-1].flatten(2), source[:, -1].flatten(1)
     if dropout:
         parts = parts * keep_parts(len(parts), parts.shape[1], dropout, generator).to(parts)[..., None]
-    summed = parts.sum(1)
+    strongest = parts.amax(1)
     if soft:
-        return summed.clamp(0, 1)
-    return straight_through((parts.amax(1) > background).to(source.dtype), summed)
+        return strongest.clamp(0, 1)
+    return straight_through((strongest > background).to(source.dtype), parts.sum(1))
 
 
 def keep_parts(batch: int, parts: int, dropout: float, generator: torch.Generator | None = None) -> Tensor:
