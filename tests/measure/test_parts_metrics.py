@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from foveate.errors import DataError
 from foveate.measure import (
@@ -139,6 +141,34 @@ def test_agreement_with_named_parts() -> None:
     assert part_agreement([0, 0, 0, 0], [0, 0, 1, 1]) == pytest.approx((0.0, 0.0))
     with pytest.raises(DataError, match="same places"):
         part_agreement([0, 1], [0])
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10_000), whole=st.booleans(), oblong=st.booleans())
+def test_parts_are_read_where_the_authors_read_them(seed: int, whole: bool, oblong: bool) -> None:
+    """Against all pixels upsampled and sampled to the nearest, written out."""
+    generator = torch.Generator().manual_seed(seed)
+    maps = torch.randn(3, 5, 6, 8 if oblong else 6, generator=generator).softmax(1)
+    height, width = 42, 56 if oblong else 42
+    at = torch.rand(3, 7, 2, generator=generator) * torch.tensor([width - 1.0, height - 1.0])
+    at = at.round() if whole else at  # whole numbers lie between two pixels: the hard case
+    visible = torch.rand(3, 7, generator=generator) < 0.7
+    found, truth = parts_at_keypoints(maps, torch.cat([at, visible[..., None]], 2).numpy(), (height, width))
+    large = torch.nn.functional.interpolate(maps, (height, width), mode="bilinear", align_corners=False)
+    where = (at / torch.tensor([width, height], dtype=torch.float32) * 2 - 1)[:, :, None]
+    read = torch.nn.functional.grid_sample(large, where, mode="nearest", align_corners=False)
+    assert found.tolist() == read.argmax(1)[:, :, 0][visible].tolist()
+    assert truth.tolist() == torch.arange(7).expand(3, 7)[visible].tolist()
+    patch, _ = parts_at_keypoints(
+        maps, torch.cat([at, visible[..., None]], 2).numpy(), (height, width), upsample=False
+    )  # fmt: skip
+    rows, columns = (at[..., 1] * 6 / height).long(), (at[..., 0] * maps.shape[-1] / width).long()
+    assert patch.tolist() == maps.argmax(1)[torch.arange(3)[:, None], rows, columns][visible].tolist()
+
+
+def test_no_visible_keypoint() -> None:
+    found, truth = parts_at_keypoints(torch.rand(2, 3, 4, 4), np.zeros((2, 5, 3)), (8, 8))
+    assert len(found) == len(truth) == 0
 
 
 def test_bg_gap() -> None:
