@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.linear_model import LinearRegression
+from sklearn.preprocessing import StandardScaler
 
 from foveate.errors import DataError
 from foveate.measure import (
@@ -76,6 +80,10 @@ def test_centroids_by_hand() -> None:
     centroids, active = part_centroids(maps, (20, 40))
     assert centroids[0].tolist() == [[10.0, 5.0], [20.0, 10.0], [32.5, 15.0]]
     assert active.tolist() == [[True, False, True]]
+    corners, _ = part_centroids(maps, (20, 40), cells="corner")  # half a patch of 10 px less
+    assert corners[0].tolist() == [[5.0, 0.0], [15.0, 5.0], [27.5, 10.0]]
+    with pytest.raises(DataError, match="'corner' or 'centre'"):
+        part_centroids(maps, (20, 40), cells=cast(Any, "middle"))
 
 
 def points(n: int, parts: int, seed: int, matrix: np.ndarray, active: float = 1.0) -> PartPoints:
@@ -113,10 +121,36 @@ def test_inactive_parts_count_as_average() -> None:
     assert keypoint_error(train, PartPoints(x[:1], on[:1], x[:1], on[:1])) == pytest.approx(0, abs=1e-9)
 
 
+@pytest.mark.parametrize("active", [1.0, 0.6])
+def test_keypoint_error_as_the_authors_fit_it(active: float) -> None:
+    """Against scikit-learn's scaler and regression, a keypoint at a time."""
+    matrix = np.random.default_rng(1).normal(size=(6, 8))
+    train, test = points(60, 3, 0, matrix, active), points(40, 3, 5, matrix, active)
+    distances: list[float] = []
+    for k in range(4):
+        seen, asked = train.visible[:, k], test.visible[:, k]
+        inputs, truths = StandardScaler(), StandardScaler()
+        x = inputs.fit_transform(train.centroids[seen].reshape(seen.sum(), -1))
+        y = truths.fit_transform(train.keypoints[seen, k])
+        x = np.where(train.active[seen].repeat(2, 1), x, 0)
+        model = LinearRegression(fit_intercept=False).fit(x, y)
+        z = inputs.transform(test.centroids[asked].reshape(asked.sum(), -1))
+        z = np.where(test.active[asked].repeat(2, 1), z, 0)
+        away = truths.inverse_transform(model.predict(z)) - test.keypoints[asked, k]
+        distances += np.linalg.norm(away, axis=1).tolist()
+    assert keypoint_error(train, test) == pytest.approx(100 * np.mean(distances))
+    other = keypoint_error(train, test, standardise="active")
+    assert bool(abs(other - 100 * np.mean(distances)) < 1e-6) == (active == 1.0)
+    with pytest.raises(DataError, match="'all' or 'active'"):
+        keypoint_error(train, test, standardise=cast(Any, "some"))
+
+
 def test_part_points_are_relative_to_the_box() -> None:
     maps = one_hot(torch.tensor([[[0, 1], [1, 1]]]), 1)  # part 0 in the upper left quarter
     found = part_points(maps, [[[30, 20, 1], [0, 0, 0]]], [[10, 0, 50, 40]], (40, 40))
-    assert found.centroids.tolist() == [[[0.0, 0.25]]]
+    assert found.centroids.tolist() == [[[-0.25, 0.0]]]  # the patch's upper left corner, as the authors have it
+    centred = part_points(maps, [[[30, 20, 1], [0, 0, 0]]], [[10, 0, 50, 40]], (40, 40), cells="centre")
+    assert centred.centroids.tolist() == [[[0.0, 0.25]]]
     assert found.keypoints[0, 0].tolist() == [0.5, 0.5]
     assert found.visible.tolist() == [[True, False]]
     assert len(PartPoints.join([found, found]).active) == 2

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -106,9 +107,18 @@ class PartPoints:
         return cls(*(np.concatenate(column) for column in zip(*rows, strict=True)))
 
 
-def part_centroids(maps: Tensor, image_size: tuple[int, int]) -> tuple[Tensor, Tensor]:
+Cells = Literal["corner", "centre"]
+
+
+def part_centroids(maps: Tensor, image_size: tuple[int, int], *, cells: Cells = "centre") -> tuple[Tensor, Tensor]:
     """Map-weighted mean position of every foreground part in pixels, ``[B, K, 2]`` as (x, y), and whether the
     part is active, ``[B, K]`` (its map exceeds 0.5 somewhere).
+
+    Args:
+        maps: ``[B, K + 1, h, w]``.
+        image_size: ``(height, width)``.
+        cells: where in a patch its value lies: in the ``"centre"``, or in the upper left ``"corner"`` as in the
+            authors' code.
 
     >>> maps = torch.zeros(1, 2, 2, 2)
     >>> maps[0, 0, 0, 1] = 1.0
@@ -116,18 +126,27 @@ def part_centroids(maps: Tensor, image_size: tuple[int, int]) -> tuple[Tensor, T
     (tensor([[[6., 2.]]]), tensor([[True]]))
     """
     foreground = maps[:, :-1].float()
+    if cells not in ("corner", "centre"):
+        raise DataError(f"part centroids: cells must be 'corner' or 'centre'; got '{cells}'.")
     height, width = maps.shape[-2:]
-    y = (torch.arange(height, device=maps.device) + 0.5) * (image_size[0] / height)
-    x = (torch.arange(width, device=maps.device) + 0.5) * (image_size[1] / width)
+    inside = 0.5 if cells == "centre" else 0.0
+    y = (torch.arange(height, device=maps.device) + inside) * (image_size[0] / height)
+    x = (torch.arange(width, device=maps.device) + inside) * (image_size[1] / width)
     mass = foreground.sum((2, 3)).clamp(min=1e-12)
     centre = torch.stack([(foreground.sum(2) * x).sum(2) / mass, (foreground.sum(3) * y).sum(2) / mass], dim=2)
     return centre, foreground.amax((2, 3)) > 0.5
 
 
-def part_points(maps: Tensor, keypoints: ArrayLike, boxes: ArrayLike, image_size: tuple[int, int]) -> PartPoints:
+def part_points(
+    maps: Tensor, keypoints: ArrayLike, boxes: ArrayLike, image_size: tuple[int, int], *, cells: Cells = "corner"
+) -> PartPoints:
     """Centroids of ``maps [B, K + 1, h, w]`` and ``keypoints [B, P, 3]`` (x, y, visible), relative to
-    ``boxes [B, 4]`` (x0, y0, x1, y1), all in pixels of images of ``image_size`` (height, width)."""
-    centroids, active = part_centroids(maps.detach().cpu(), image_size)
+    ``boxes [B, 4]`` (x0, y0, x1, y1), all in pixels of images of ``image_size`` (height, width).
+
+    ``cells`` is as in :func:`part_centroids`, but the authors' ``"corner"`` by default, so that Kp compares with the
+    papers' (github.com/ananthu-aniraj/pdiscoformer, utils/get_landmark_coordinates.py).
+    """
+    centroids, active = part_centroids(maps.detach().cpu(), image_size, cells=cells)
     points = np.asarray(keypoints, dtype=np.float64)
     box = np.asarray(boxes, dtype=np.float64)[:, None]
     if points.ndim != 3 or points.shape[2] != 3 or box.shape != (len(maps), 1, 4) or len(points) != len(maps):
@@ -146,13 +165,19 @@ def part_points(maps: Tensor, keypoints: ArrayLike, boxes: ArrayLike, image_size
     )
 
 
-def keypoint_error(train: PartPoints, test: PartPoints) -> float:
+def keypoint_error(train: PartPoints, test: PartPoints, *, standardise: Literal["all", "active"] = "all") -> float:
     """Kp: how well part centroids predict keypoints, mean distance in percent of the object's box (lower is
     better).
 
     For every keypoint a linear regression without intercept from all centroids, on standardised data, fitted
     on ``train``; parts that are not active count as 0 after standardisation. The mean is over the visible
     keypoints of ``test``; keypoints never visible in ``train`` are left out.
+
+    Args:
+        train, test: from :func:`part_points`.
+        standardise: mean and spread of a part's centroid over ``"all"`` images, those where it is not active included,
+            as in the authors' code (engine/eval_interpretability_nmi_ari_keypoint.py); or over those where it is
+            ``"active"``, so that where a part is not leaves no trace: then 0 really is its mean.
 
     >>> rng = np.random.default_rng(0)
     >>> centroids = rng.random((20, 3, 2))
@@ -166,13 +191,17 @@ def keypoint_error(train: PartPoints, test: PartPoints) -> float:
             f"keypoint error: train has {train.centroids.shape[1]} parts and {train.keypoints.shape[1]} keypoints, "
             f"test {test.centroids.shape[1]} and {test.keypoints.shape[1]}; they must be of one model and one dataset."
         )
+    if standardise not in ("all", "active"):
+        raise DataError(f"keypoint error: standardise must be 'all' or 'active'; got '{standardise}'.")
     errors = []
     for landmark in range(train.keypoints.shape[1]):
         seen, asked = train.visible[:, landmark], test.visible[:, landmark]
         if not seen.any() or not asked.any():
             continue
         # standardised where this keypoint is visible: without intercept, both sides must have mean 0 there
-        mean, spread = _statistics(train.centroids[seen], train.active[seen])
+        active = train.active[seen]
+        counted = active if standardise == "active" else np.ones_like(active)
+        mean, spread = _statistics(train.centroids[seen], counted)
         inputs, questions = (
             np.where(p.active[rows, :, None], (p.centroids[rows] - mean) / spread, 0.0).reshape(int(rows.sum()), -1)
             for p, rows in ((train, seen), (test, asked))
