@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LinearRegression
 from sklearn.preprocessing import StandardScaler
 
+from foveate import compat  # noqa: F401  (before torchmetrics)
 from foveate.errors import DataError
 from foveate.measure import (
     ForegroundIoU,
@@ -24,6 +25,8 @@ from foveate.measure import (
     part_points,
     parts_at_keypoints,
 )
+
+from torchmetrics.classification import BinaryJaccardIndex  # isort: skip
 
 
 def one_hot(assigned: torch.Tensor, parts: int) -> torch.Tensor:
@@ -59,10 +62,30 @@ def test_maps_are_upsampled_before_the_argmax() -> None:
     truth = torch.zeros(1, 4, 8)
     truth[..., :4] = 1
     # at pixel centres 2.5, 3.5, 4.5 the foreground is 0.7875, 0.5625, 0.3375: four columns
+    assert foreground_miou(maps, truth, align_corners=False) == 1.0
+    # from 0.9 at the first pixel to 0 at the last: 0.9, 0.7714, 0.6429, 0.5143, 0.3857: four columns too
     assert foreground_miou(maps, truth) == 1.0
     maps = torch.cat([0.6 * foreground / 0.9, 1 - 0.6 * foreground / 0.9], 1)
     # 0.6, 0.6, 0.525, 0.375: three columns
-    assert foreground_miou(maps, truth) == 0.75
+    assert foreground_miou(maps, truth, align_corners=False) == 0.75
+    # 0.6, 0.5143, 0.4286: two columns
+    assert foreground_miou(maps, truth) == 0.5
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 1000))
+def test_overlap_as_the_authors_count_it(seed: int) -> None:
+    """Against the enlarged maps with aligned corners and torchmetrics' Jaccard index over the whole dataset."""
+    generator = torch.Generator().manual_seed(seed)
+    maps = torch.randn(6, 4, 5, 5, generator=generator).softmax(1)
+    truth = torch.rand(6, 20, 20, generator=generator) < 0.5
+    metric = BinaryJaccardIndex()
+    overlap = ForegroundIoU()
+    for rows in (slice(0, 4), slice(4, 6)):
+        large = torch.nn.functional.interpolate(maps[rows], (20, 20), mode="bilinear", align_corners=True)
+        metric.update((large.argmax(1) != 3).int(), truth[rows].int())
+        overlap.update(maps[rows], truth[rows])
+    assert overlap.compute() == pytest.approx(float(metric.compute()))
 
 
 def test_iou_errors() -> None:

@@ -25,13 +25,19 @@ class ForegroundIoU:
     """Overlap of all parts together with the object, pooled over the pixels of a whole dataset, batch by
     batch.
 
+    Args:
+        align_corners: how part maps are enlarged. True stretches them so that the outer patches' middles come to lie on
+            the outer pixels, as in the authors' code (github.com/ananthu-aniraj/pdiscoformer, engine/eval_fg_bg.py);
+            False leaves every patch over the pixels it was made from, which is where the mask is compared with them.
+
     >>> overlap = ForegroundIoU()
     >>> overlap.update(torch.tensor([[[1, 1], [0, 0]]]), torch.tensor([[[1, 0], [0, 0]]]))
     >>> overlap.compute()
     0.5
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, align_corners: bool = True) -> None:
+        self.align_corners = align_corners
         self.both = 0
         self.either = 0
         self.truth = 0
@@ -51,7 +57,7 @@ class ForegroundIoU:
             )
         size = (masks.shape[1], masks.shape[2])
         if prediction.ndim == 4:
-            maps = F.interpolate(prediction.float(), size, mode="bilinear", align_corners=False)
+            maps = F.interpolate(prediction.float(), size, mode="bilinear", align_corners=self.align_corners)
             found = maps.argmax(1) < maps.shape[1] - 1
         else:
             found = F.interpolate(prediction[:, None].float(), size, mode="nearest-exact")[:, 0] > 0.5
@@ -67,7 +73,7 @@ class ForegroundIoU:
         return self.both / self.either
 
 
-def foreground_miou(prediction: Tensor, masks: Tensor) -> float:
+def foreground_miou(prediction: Tensor, masks: Tensor, *, align_corners: bool = True) -> float:
     """Binary Jaccard index of the parts against the object, pooled over all pixels (not a mean over images).
 
     See :class:`ForegroundIoU` for the arguments and for datasets that do not fit into memory.
@@ -77,7 +83,7 @@ def foreground_miou(prediction: Tensor, masks: Tensor) -> float:
     >>> foreground_miou(maps, torch.stack([torch.ones(4, 4), torch.ones(4, 4)]))
     0.5
     """
-    overlap = ForegroundIoU()
+    overlap = ForegroundIoU(align_corners=align_corners)
     overlap.update(prediction, masks)
     return overlap.compute()
 
