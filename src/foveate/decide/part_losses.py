@@ -44,7 +44,8 @@ def equivariance_loss(maps: Tensor, unwarped: Tensor) -> Tensor:
 
     Args:
         maps: maps of the images, ``[B, K + 1, h, w]``.
-        unwarped: maps of the warped images, warped back (:class:`foveate.look.AffineWarp`), the same shape.
+        unwarped: maps of the warped images, warped back (:meth:`foveate.look.AffineWarp.inverse`, by nearest values as
+            the authors do), the same shape.
 
     >>> maps = torch.rand(2, 4, 6, 6)
     >>> bool(equivariance_loss(maps, maps).abs() < 1e-6)
