@@ -11,10 +11,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
 
 from foveate.decide import AbsentGroupWarning, DFRHead, LinearHead, l1_logistic
 from foveate.decide.dfr import halves, liblinear_l1
 from foveate.decide.l1_logistic import l1_setting
+from foveate.decide.reweight import subsample
 from foveate.errors import DataError, FoveateError
 
 
@@ -230,6 +232,33 @@ def test_dfr_tuned_and_scaled_on_other_splits() -> None:
     assert set(head.scores_) == {1.0, 0.7, 0.3, 0.1, 0.07, 0.03, 0.01}
     assert head.scores_[head.C_] == max(head.scores_.values())
     assert (head.predict(vx) == vy).mean() > 0.85
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_dfr_tunes_as_the_reference_does(scaled: bool) -> None:
+    """Against scikit-learn written out: the tuning's scaler knows the balanced part of the half and nothing else."""
+    rng = np.random.default_rng(3)
+    groups = rng.permutation(np.repeat([0, 1, 2, 3], [150, 14, 20, 150]))
+    labels, attributes = groups // 2, groups % 2
+    spread = np.array([1.0, 9.0, 3.0, 1.0])[groups]  # other groups, other means and spreads
+    x = rng.normal(size=(len(groups), 6)) * spread[:, None]
+    x[:, 0] += 1.5 * labels
+    x[:, 1] += 6 * attributes
+    everywhere = rng.normal(size=(50, 6)) * 40 if scaled else None  # only the refits are scaled by this
+    head = DFRHead(solver="sklearn", refits=2).fit(x, labels, groups, scale_on=everywhere)
+
+    rng = np.random.default_rng(0)
+    fitting, scoring = halves(groups, rng)
+    kept = fitting[subsample(groups[fitting], rng)]
+    found: dict[str, list[float]] = {"balanced": [], "half": []}
+    for name, rows in (("balanced", kept), ("half", fitting)):
+        scaler = StandardScaler().fit(x[rows])
+        for C in head.scores_:
+            model = LogisticRegression(C=C, solver="liblinear", random_state=0, max_iter=1000, **l1_setting())
+            right = model.fit(scaler.transform(x[kept]), labels[kept]).predict(scaler.transform(x[scoring]))
+            found[name].append(min((right == labels[scoring])[groups[scoring] == g].mean() for g in range(4)))
+    assert list(head.scores_.values()) == pytest.approx(found["balanced"])
+    assert found["balanced"] != pytest.approx(found["half"])  # so that the test can tell
 
 
 def test_dfr_is_repeatable_and_saves() -> None:

@@ -30,8 +30,10 @@ class DFRHead(LinearDecision):
 
     1. *Tune C*: half of every group for fitting (cut to the size of the smallest), half for scoring; the C
     with
-       the best worst-group accuracy wins, the first in the grid when several tie. The reference shuffles the
-       whole split; splitting within groups keeps small groups in both halves.
+       the best worst-group accuracy wins, the first in the grid when several tie. Features are scaled by the balanced
+       part that is fitted to, as in the reference (github.com/PolinaKirichenko/deep_feature_reweighting,
+       dfr_evaluate_spurious.py). The reference shuffles the whole split; splitting within groups keeps small groups in
+       both halves.
     2. *Refit*: ``refits`` independent balanced subsets of everything given; coefficients and intercepts are
        averaged. All fits share one scaler, without which averaging would be meaningless. When the data are
        balanced already all subsets are the same, and one fit is enough.
@@ -86,10 +88,10 @@ class DFRHead(LinearDecision):
 
         Args:
             num_classes, num_groups: when some may be absent here.
-            scale_on: features ``[M, D]`` to take mean and spread from (the original uses the training split's
-                for DFR on validation data); default the features given.
+            scale_on: features ``[M, D]`` that the refits take mean and spread from (the original uses the training
+                split's for DFR on validation data); default the features given.
             score_on: ``(features, labels, groups)`` to score the tuning on, which then fits on one balanced
-                subset of everything given: DFR on training data, tuned on validation data.
+                subset of everything given, scaled like the refits: DFR on training data, tuned on validation data.
         """
         grid = [float(self.C)] if isinstance(self.C, (int, float)) else [float(c) for c in self.C]
         if not grid or min(grid) <= 0 or self.refits < 1 or self.solver not in SOLVERS:
@@ -147,8 +149,8 @@ class DFRHead(LinearDecision):
             fitting = np.arange(len(g))
             tx = np.asarray(score_on[0], dtype=np.float64)
             ty, tg = (np.asarray(v, dtype=np.int64) for v in score_on[1:])
-        scaler = self._scaler(x[fitting], fixed)
         kept = fitting[subsample(g[fitting], rng)]
+        scaler = self._scaler(x[kept], None) if score_on is None else self._scaler(x, fixed)
         z = scaler.with_ones(x[kept])
         probe = LinearDecision()
         solution: list[Floats] | None = None
