@@ -197,8 +197,10 @@ def built_for(backbone: Backbone) -> tuple[int, int] | None:
     return int(built[0]), int(built[1])
 
 
-def resized(images: Tensor, size: int | tuple[int, int], mode: str = "bilinear") -> Tensor:
+def resized(images: Tensor, size: int | tuple[int, int], mode: str = "bilinear", *, overshoot: bool = False) -> Tensor:
     """``[B, 3, H, W]`` floats at ``size`` px, antialiased where that shrinks; untouched when they have it already.
+
+    Bicubic curves run past the values they go through; unless ``overshoot``, what leaves ``[0, 1]`` is cut off.
 
     >>> tuple(resized(torch.rand(1, 3, 8, 8), 4).shape)
     (1, 3, 4, 4)
@@ -208,4 +210,5 @@ def resized(images: Tensor, size: int | tuple[int, int], mode: str = "bilinear")
         return images
     # bicubic with antialiasing is another kernel, also where it enlarges
     shrinks = min(sides) < max(images.shape[-2:])
-    return F.interpolate(images, sides, mode=mode, align_corners=False, antialias=shrinks).clamp(0, 1)
+    large = F.interpolate(images, sides, mode=mode, align_corners=False, antialias=shrinks)
+    return large if overshoot else large.clamp(0, 1)

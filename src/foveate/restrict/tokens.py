@@ -151,7 +151,7 @@ class Tiles(Restriction):
     """The image at several scales, each cut into tiles of the reader's size; those of one scale are averaged (S²).
 
     Args:
-        scales: whole numbers; scale k is the image enlarged k times (bicubic) and cut into k x k tiles.
+        scales: whole numbers; scale k is the image enlarged k times (bicubic, overshoot kept) and cut into k x k tiles.
     """
 
     scales: Sequence[int] = field(default=(1, 2), kw_only=False)
@@ -165,6 +165,9 @@ class Tiles(Restriction):
         self.check()
         return super().fit(data, frame, reader)
 
+    def identity(self) -> dict[str, Any]:
+        return {"overshoot": "kept"}  # features made when it was cut off are others
+
     def choices(self) -> dict[Any, Chosen]:
         return {"all": tuple(range(len(self.scales)))}
 
@@ -172,7 +175,8 @@ class Tiles(Restriction):
         cut, of = [], []
         for view in views:
             k = int(self.scales[view])
-            cut.append(tiles(resized(images[:, :3], k * reader.size, mode="bicubic"), k))
+            large = resized(images[:, :3], k * reader.size, mode="bicubic", overshoot=True)
+            cut.append(tiles(large, k))
             of += [view] * k * k
         return Views(images, crops=torch.cat(cut, dim=1), of=tuple(of))
 
