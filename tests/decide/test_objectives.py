@@ -105,6 +105,27 @@ def test_group_dro_reference_treatment_of_absent_groups() -> None:
     assert dro.q.tolist() == pytest.approx([0.4, 0.4, 0.2])  # 2 : 2 : 1
 
 
+@settings(deadline=None, max_examples=50)
+@given(
+    st.lists(st.lists(st.tuples(st.floats(0, 5), st.integers(0, 2)), min_size=1, max_size=8), min_size=1, max_size=6),
+    st.sampled_from([None, [30, 10, 5, 0]]),
+)
+def test_group_dro_as_the_reference_code_has_it(
+    batches: list[list[tuple[float, int]]], counts: list[int] | None
+) -> None:
+    """Against the reference written out: four groups, the last of which never appears in training."""
+    dro = GroupDROLoss(4, step_size=0.3, counts=counts, absent="reference")
+    q = torch.full((4,), 0.25, dtype=torch.float64)
+    assert dro.q.tolist() == pytest.approx(q.tolist())
+    for batch in batches:
+        v, g = torch.tensor([b[0] for b in batch]), torch.tensor([b[1] for b in batch])
+        means = torch.stack([v[g == k].mean() if (g == k).any() else torch.zeros(()) for k in range(4)]).double()
+        q = q * torch.exp(0.3 * means)
+        q = q / q.sum()
+        assert float(dro(v, g)) == pytest.approx(float(means @ q), rel=1e-4, abs=1e-5)
+        assert dro.q.tolist() == pytest.approx(q.tolist(), rel=1e-4)
+
+
 def test_group_dro_gradient_is_the_weighted_one() -> None:
     v = torch.tensor([1.0, 2.0, 4.0], requires_grad=True)
     dro = GroupDROLoss(2, step_size=0.1)

@@ -22,8 +22,9 @@ class GroupDROLoss(nn.Module):
 
     Groups without a sample in the batch: by default they keep their weight exactly, and only the groups that
     are there share what they had among them. With ``absent="reference"`` they count with loss 0, as in the
-    public reference code, and so lose weight to the others whenever they are missing. Either way they add
-    nothing to the objective, which is *not* rescaled for them: rescaling would train hard on groups whose
+    public reference code (github.com/kohpangwei/group_DRO, loss.py), and so lose weight to the others whenever they
+    are missing; and all groups start with the same weight, those without any training image included. Either way
+    they add nothing to the objective, which is *not* rescaled for them: rescaling would train hard on groups whose
     weight is small whenever the group that matters is missing.
 
     The adjustment moves ``q`` only; the loss returned does not contain it (the reference reports it inside).
@@ -33,7 +34,8 @@ class GroupDROLoss(nn.Module):
         num_groups: G.
         step_size: eta, 0.01 in the paper.
         adjustment: C, one number or one per group; needs ``counts``.
-        counts: training images per group, ``[G]``. Groups with none start (and stay) at weight 0.
+        counts: training images per group, ``[G]``. Groups with none start (and stay) at weight 0; with
+            ``absent="reference"`` they start like the others and only lose weight from there.
         absent: ``"keep"`` or ``"reference"``.
 
     >>> import math
@@ -66,7 +68,8 @@ class GroupDROLoss(nn.Module):
         self.counts = None if counts is None else torch.as_tensor(counts, dtype=torch.float32)
         if self.counts is not None and (self.counts.shape != (num_groups,) or not bool((self.counts > 0).any())):
             raise FoveateError(f"GroupDROLoss: expected {num_groups} counts, not all zero; got {self.counts.tolist()}.")
-        present = torch.ones(num_groups) if self.counts is None else (self.counts > 0).float()
+        alike = torch.ones(num_groups)
+        present = alike if self.counts is None or absent == "reference" else (self.counts > 0).float()
         # Kept as logarithms: over many steps a weight can pass below what float32 holds and still come back.
         self.register_buffer("log_q", (present / present.sum()).log())
         self.register_buffer("adjustment", torch.zeros(num_groups))
