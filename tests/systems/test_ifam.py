@@ -288,3 +288,24 @@ def test_errors_are_sentences(ifam: fv.IFAM, data: Benchmark) -> None:
         _ = ifam.network_.backbone
     with pytest.raises(ModelError, match="has not been fitted"):
         fv.IFAM().stage_inputs([few[0].image])
+
+
+def test_noise_at_evaluation_is_drawn_once_for_each_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As released: stage 1 and stage 2 each have a Gumbel sample of their own; interventions keep the first."""
+    from foveate.assemble.parts_network import Intervention, PartsNetwork
+    from foveate.extract import create_backbone
+
+    args = {"patch_size": 8, "embed_dim": 24, "depth": 1, "num_heads": 3}
+    one, two = (create_backbone("micro_vit", image_size=(32, 32), **args) for _ in range(2))
+    network = PartsNetwork(one, 2, parts=2, predictor=two, mask="boolean", noise_at_eval=True).eval()
+    drawn: list[int] = []
+    real = network.discovery.sample
+    monkeypatch.setattr(network.discovery, "sample", lambda d: (drawn.append(1), real(d))[1])
+    with torch.no_grad():
+        network(torch.rand(2, 3, 32, 32))
+        assert len(drawn) == 2
+        network(torch.rand(2, 3, 32, 32), Intervention((0,)))
+        assert len(drawn) == 3
+        network.discovery.noise_at_eval = False
+        network(torch.rand(2, 3, 32, 32))
+        assert len(drawn) == 4

@@ -215,7 +215,18 @@ class PartsNetwork(nn.Module):
     def forward(self, x: Tensor, change: Intervention = NOTHING, prune: bool = False) -> Tensor:
         """Logits ``[B, classes]``: of stage 2 where there is one, otherwise of the part vectors."""
         _, output = self.parts(x, change)
-        return output.logits if self.stage2 is None else self.stage_two(x, output.maps, prune)
+        return output.logits if self.stage2 is None else self.stage_two(x, self.seen_maps(output, change), prune)
+
+    def seen_maps(self, output: PartOutput, change: Intervention) -> Tensor:
+        """The part maps ``[B, K + 1, h, w]`` that stage 2 is masked with.
+
+        With noise at evaluation stage 2 gets a draw of its own, as in the released code; where an intervention changed
+        the maps, it gets those (there, too).
+        """
+        changed = change.parts or change.thresholds is not None
+        if self.discovery.noise_at_eval and not self.training and not changed:
+            return self.discovery.sample(output.distances)
+        return output.maps
 
     def late_logits(self, x: Tensor, mask: Tensor) -> Tensor:
         """Stage 1 logits with every patch outside ``mask [B, N]`` given to the background: a late mask."""

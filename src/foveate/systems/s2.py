@@ -20,7 +20,9 @@ from foveate.restrict import Tiles
 class S2(Probe):
     """S²: the image at several scales, each cut into tiles of the embedder's size.
 
-    The embeddings of a scale's tiles are averaged, those of the scales concatenated. It takes in the whole image at
+    What bicubic enlargement makes brighter than white or darker than black stays so, as in the authors' code
+    (github.com/bfshi/scaling_on_scales, s2wrapper/core.py). The embeddings of a scale's tiles are averaged, those of
+    the scales concatenated. It takes in the whole image at
     every scale, so its gaze is everywhere alike.
 
     Args:
