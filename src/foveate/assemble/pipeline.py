@@ -10,7 +10,8 @@ from torch import Tensor
 
 from foveate.assemble.needs import Needs
 from foveate.assemble.parts import Parts
-from foveate.assemble.piped import Piped, Reading
+from foveate.assemble.piped import Piped
+from foveate.assemble.reading import Reading
 from foveate.data.loading import OnBad
 from foveate.decide.decision import Logistic
 from foveate.extract.extractor import Frozen
