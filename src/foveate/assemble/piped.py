@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -14,7 +15,7 @@ from foveate.assemble.choosing import Choice, choose, has_choice, viewed
 from foveate.assemble.graphs import Graph, GraphPlan, pipeline_graphs
 from foveate.assemble.needs import NO_LABELS, Needs
 from foveate.assemble.network import Network
-from foveate.assemble.parts import Parts
+from foveate.assemble.parts import Parts, built
 from foveate.assemble.reading import Reading
 from foveate.assemble.system import Callbacks, Images, System, aligned, training_set
 from foveate.data.dataset import GroupedDataset
@@ -144,6 +145,8 @@ class Piped(System):
         how, decide = self.reading(), parts.decide
         usual = CrossEntropy(on=decide.on, select=decide.select).set_params(seed=how.seed, progress=how.progress)
         by = parts.pool.by or usual
+        if isinstance(by, Mapping):
+            by = built("decide", by["kind"], {k: v for k, v in by.items() if k != "kind"})
         data, where = _data_for(by, train, target)
         self.pool_needs_ = (where, by.uses)
         seed_everything(how.seed)
