@@ -9,6 +9,7 @@ own clients (npm, pip, apt-get), which know the machine's mirrors and proxies.
 from __future__ import annotations
 
 import hashlib
+import lzma
 import shutil
 import subprocess
 import sys
@@ -207,7 +208,9 @@ def take_members(archive: Path, members: tuple[tuple[str, str], ...], work: Path
                 raise SourceError(f"{archive.name} has no member '{next(iter(wanted))}'")
     except KeyError as error:
         raise SourceError(f"{archive.name} lacks a member: {error.args[0]}") from error
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error) as error:
+    except (
+        tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, RuntimeError, ValueError
+    ) as error:  # a password is a RuntimeError  # fmt: skip
         raise SourceError(f"{archive.name} is not a whole archive: {error}") from error
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from foveate.cli.inputs import ROOT, open_data, settings_of
+from foveate.cli.screen import echo
 from foveate.errors import DataError, FoveateError
-from foveate.files import atomic_file
+from foveate.files import write_rows
 
 if TYPE_CHECKING:
     from foveate.data.dataset import GroupedDataset
@@ -70,14 +71,14 @@ def audit(
     failed = result.failures(limits)  # before writing: a mistyped metric should not leave a report behind
     result.save(out)
     if as_json:
-        typer.echo(json.dumps({**result.to_dict(), "failures": failed}, indent=2, ensure_ascii=False))
+        echo(json.dumps({**result.to_dict(), "failures": failed}, indent=2, ensure_ascii=False))
     else:
-        typer.echo(f"{result.verdict}\nreport: {out}")
+        echo(f"{result.verdict}\nreport: {out}")
     if groups_out is not None:
         _write_groups(result.pseudo_groups(), groups_out, quiet=as_json)
     if failed:
         for sentence in failed:
-            typer.echo(sentence, err=True)
+            echo(sentence, err=True)
         raise typer.Exit(1)
 
 
@@ -118,7 +119,7 @@ def _numbers(option: str, text: str | None) -> tuple[float, ...] | None:
         values = tuple(float(part) for part in text.split(","))
     except ValueError:
         values = ()
-    if len(values) != 3:
+    if len(values) != 3 or not all(math.isfinite(v) for v in values):
         raise FoveateError(f"{option} takes three numbers, for red, green and blue: 0.485,0.456,0.406; found '{text}'.")
     return values
 
@@ -150,12 +151,11 @@ def _write_groups(dataset: GroupedDataset, out: Path, quiet: bool) -> None:
     names = dataset.attribute_names or []
     if dataset.attributes is None:
         raise DataError("there are no groups to write.")
-    with atomic_file(out) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["path", "label", "attribute"])
-        for i in range(len(dataset)):
-            place = Path(dataset.where(i))
-            label = dataset.class_names[dataset.labels[i]]
-            writer.writerow([place.resolve() if place.exists() else place, label, names[dataset.attributes[i]]])
+    rows: list[list[object]] = [["path", "label", "attribute"]]
+    for i in range(len(dataset)):
+        place = Path(dataset.where(i))
+        label = dataset.class_names[dataset.labels[i]]
+        rows.append([place.resolve() if place.exists() else place, label, names[dataset.attributes[i]]])
+    write_rows(out, rows)
     if not quiet:
-        typer.echo(f"groups: {out}")
+        echo(f"groups: {out}")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from foveate.cli.inputs import ROOT, console, open_data
+from foveate.cli.inputs import ROOT, open_data
+from foveate.cli.screen import console, echo
 from foveate.errors import FoveateError
 from foveate.files import write_text
 
@@ -65,16 +66,16 @@ def run_command(
         methods=tuple(method or ()), datasets=tuple(dataset or ()),
     )  # fmt: skip
     if retry_failed:
-        typer.echo(f"{job.sweep().retry_failed()} failed trials are run again")
-    records = run(job, workers, ray, say=lambda line: typer.echo(line))
+        echo(f"{job.sweep().retry_failed()} failed trials are run again")
+    records = run(job, workers, ray, say=echo)
     if export is not None:
         whole = replace(job, methods=(), datasets=())  # also what earlier runs of other parts made
-        typer.echo(f"wrote {write_csv(export, whole.sweep().current())}")
+        echo(f"wrote {write_csv(export, whole.sweep().current())}")
     failed = [r for r in records if r.state == "failed"]
     if any(r.state == "done" for r in records):
-        typer.echo(table(records, order=list(job.spec().methods)))
+        echo(table(records, order=list(job.spec().methods)))
     if failed:
-        typer.echo(f"{len(failed)} trials failed; foveate bench status {spec} says which.", err=True)
+        echo(f"{len(failed)} trials failed; foveate bench status {spec} says which.", err=True)
         raise typer.Exit(1)
 
 
@@ -85,7 +86,7 @@ def status_command(
     """How far a run is: done, running, failed, time left."""
     from foveate.bench.status import status
 
-    typer.echo(str(status(_job(spec, runs, storage, imports).sweep())))
+    echo(str(status(_job(spec, runs, storage, imports).sweep())))
 
 
 @bench_app.command("table")
@@ -107,9 +108,9 @@ def table_command(
     records, order = _records(source, runs, storage, imports)
     text = table(records, styles[style], metrics, order)  # type: ignore[arg-type]
     if out is None:
-        typer.echo(text)
+        echo(text)
     else:
-        typer.echo(f"wrote {write_text(out, text + chr(10))}")
+        echo(f"wrote {write_text(out, text + chr(10))}")
 
 
 def _records(
@@ -140,7 +141,7 @@ def plot_command(
     from foveate.bench.plot import plot
 
     records, order = _records(source, runs, storage, imports)
-    typer.echo(f"wrote {plot(records, kind, metric, out, x=x, y=y, order=order)}")
+    echo(f"wrote {plot(records, kind, metric, out, x=x, y=y, order=order)}")
 
 
 @bench_app.command("figures")
@@ -161,9 +162,9 @@ def figures_command(
     from foveate.bench.trial import Bench
 
     sweep = _job(spec, runs, storage, imports).sweep()
-    drawer = Drawer(Bench(sweep.spec, runs), sweep.current(), dataset, seed, lambda line: typer.echo(line, err=True))
+    drawer = Drawer(Bench(sweep.spec, runs), sweep.current(), dataset, seed, lambda line: echo(line, err=True))
     for path in drawer.save(out, methods):
-        typer.echo(f"wrote {path}")
+        echo(f"wrote {path}")
 
 
 @bench_app.command("page")
@@ -181,7 +182,7 @@ def page_command(
     from foveate.bench.run import import_modules
 
     import_modules(imports or ())
-    typer.echo(f"wrote {write_text(out, results_page(specs, records, out, notes))}")
+    echo(f"wrote {write_text(out, results_page(specs, records, out, notes))}")
 
 
 @bench_app.command("features")
@@ -216,9 +217,9 @@ def features_command(
             found = kept.read(
                 model.backbone, chosen, model.view, layer=layer, batch_size=batch_size, on_bad=on_bad  # type: ignore[arg-type]
             )  # fmt: skip
-            typer.echo(f"{name}: {found} in {kept.root / found.key}")
+            echo(f"{name}: {found} in {kept.root / found.key}")
             if out is not None:
-                typer.echo(f"wrote {save_npz(out / f'{name}.npz', found, chosen)}")
+                echo(f"wrote {save_npz(out / f'{name}.npz', found, chosen)}")
 
 
 @bench_app.command("grid")
@@ -239,11 +240,11 @@ def grid_command(
     command = shlex.join(["foveate", *sys.argv[1:]])
     found = run_grid(
         data, backbones=backbone, epochs=epochs, seeds=seed or [0], only=only or [], runs=runs, root=root,
-        command=command, say=lambda line: typer.echo(line),
+        command=command, say=echo,
     )  # fmt: skip
     for line in found.summary(metric):
         console.print(line, markup=False, highlight=False)
-    typer.echo(f"wrote {found.save(out, metric)} and {out.with_suffix('.csv')}")
+    echo(f"wrote {found.save(out, metric)} and {out.with_suffix('.csv')}")
 
 
 def reproduce(
@@ -260,12 +261,12 @@ def reproduce(
 
     ledger = Ledger.published()
     if page is not None:
-        typer.echo(f"wrote {write_text(page, reproduction_page(ledger, records))}")
+        echo(f"wrote {write_text(page, reproduction_page(ledger, records))}")
         return
     if every or what is None:
-        typer.echo(ledger.listing())
+        echo(ledger.listing())
         return
     run = Reproduction(ledger, what, root, command=shlex.join(["foveate", *sys.argv[1:]]))
-    typer.echo(run.report(dry))
+    echo(run.report(dry))
     if records is not None and not dry:
-        typer.echo(f"wrote {run.keep(records)}")
+        echo(f"wrote {run.keep(records)}")

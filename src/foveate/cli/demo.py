@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.text import Text
 
-from foveate.cli.inputs import comparison_table, console, group_table
+from foveate.cli.inputs import comparison_table, group_table
+from foveate.cli.screen import console
 
 if TYPE_CHECKING:
     from foveate.data.benchmark import Benchmark

@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from foveate.cli.screen import console
 from foveate.data.typed import open_data, settings_of, value_of
 from foveate.measure import GroupReport
 
 __all__ = ["ROOT", "comparison_table", "console", "group_table", "labels_of", "open_data", "settings_of", "value_of"]
 
-console = Console()
 ROOT = typer.Option(None, help="Folder with a named dataset's files, or what the paths in a CSV file are relative to.")
 
 

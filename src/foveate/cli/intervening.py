@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from foveate.cli.inputs import ROOT as _ROOT
-from foveate.cli.inputs import console, labels_of, open_data
+from foveate.cli.inputs import labels_of, open_data
+from foveate.cli.screen import console, echo
 from foveate.errors import FoveateError, ModelError
 
 _DATA = "A CSV file, a folder, or a dataset name with options: critters:strength=0.9."
@@ -39,7 +40,7 @@ def verify(
     loaded = {label: load(path) for label, path in zip(labels_of(paths), paths, strict=True)}
     dataset = open_data(data or "critters:train=16,target=16,val=16,test=64", root)[split]
     report = run_verify(loaded, dataset, images=images, seed=seed)
-    typer.echo(json.dumps(report.to_dict(), indent=2, ensure_ascii=False) if as_json else str(report))
+    echo(json.dumps(report.to_dict(), indent=2, ensure_ascii=False) if as_json else str(report))
     if not report.holds:
         raise typer.Exit(1)
 
@@ -110,7 +111,7 @@ def intervene(
         "supervision": changed.supervision(),
     }
     if as_json:
-        typer.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        echo(json.dumps(told, indent=2, ensure_ascii=False))
         return
     if found is not None:
         alone = ", ".join(f"{k}: {100 * v:.1f}" for k, v in found.scores.items())

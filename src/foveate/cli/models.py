@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import sys
 from pathlib import Path
 
 import typer
 from rich.text import Text
 
 from foveate.cli.inputs import ROOT as _ROOT
-from foveate.cli.inputs import comparison_table, console, group_table, labels_of, open_data, settings_of
+from foveate.cli.inputs import comparison_table, group_table, labels_of, open_data, settings_of
+from foveate.cli.screen import console, echo, echo_csv
 from foveate.data.benchmark import Benchmark
 from foveate.errors import DataError
-from foveate.files import atomic_file
+from foveate.files import write_rows
 
 _DATA = typer.Argument(help="A CSV file, a folder, or a dataset name with options: critters:strength=0.9.")
 _ON_BAD = typer.Option("raise", help="What an unreadable image does: raise or skip.")
@@ -66,7 +65,7 @@ def fit(
     else:
         model.fit(benchmark.train, target=benchmark.target if with_target else None, val=val)
     model.save(out)
-    typer.echo(f"saved {type(model).__name__} to {out} ({model.supervision()})")
+    echo(f"saved {type(model).__name__} to {out} ({model.supervision()})")
     if val is not None and set(val.class_names) <= set(model.class_names_):  # not when it learned the attribute
         from foveate.systems import evaluate as run_evaluate
 
@@ -101,10 +100,10 @@ def evaluate(
     reports = {name: run_evaluate(model, dataset, on_bad=on_bad) for name, model in loaded.items()}
     if metric is not None:
         for name, report in reports.items():
-            typer.echo(f"{name} {metric} {100 * report.value(metric):.1f}")
+            echo(f"{name} {metric} {100 * report.value(metric):.1f}")
         return
     if as_json:
-        typer.echo(json.dumps({name: report.to_dict() for name, report in reports.items()}, indent=2))
+        echo(json.dumps({name: report.to_dict() for name, report in reports.items()}, indent=2))
         return
     for name, report in reports.items():
         group_table(report, f"{name} on {split}")
@@ -136,11 +135,10 @@ def predict(
         told = ["unreadable", ""] if row[best] != row[best] else [system.class_names_[best], f"{row[best]:.4f}"]
         rows.append([dataset.where(i), dataset.class_names[dataset.labels[i]], *told])
     if out is None:
-        csv.writer(sys.stdout).writerows(rows)
+        echo_csv(rows)
         return
-    with atomic_file(out) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows(rows)
-    typer.echo(f"wrote {out}")
+    write_rows(out, rows)
+    echo(f"wrote {out}")
 
 
 def systems() -> None:

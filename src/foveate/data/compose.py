@@ -21,7 +21,7 @@ from foveate.data.dataset import GroupedDataset
 from foveate.data.images import FileImages
 from foveate.data.pools import Deck, cell_counts, deal, shuffled_cells
 from foveate.errors import DataError, UnreadableImage, suggest
-from foveate.files import atomic_folder
+from foveate.files import atomic_folder, write_rows
 
 Counts = int | Mapping[str, int]
 FRACTIONS = {"target": 0.1, "val": 0.1, "test": 0.2}
@@ -321,5 +321,6 @@ def _write(benchmark: Benchmark, out: Path, image_format: str) -> Benchmark:
                 extras=ds.extras,
                 name=ds.name,
             )
-        pd.DataFrame(rows).to_csv(folder / TABLE, index=False)
+        columns = list(rows[0]) if rows else []
+        write_rows(folder / TABLE, [columns, *([row[c] for c in columns] for row in rows)], "\n")
     return Benchmark(benchmark.name, written, {**benchmark.notes, "folder": str(out)})

@@ -15,6 +15,8 @@ from torch import Tensor
 from foveate.data.dataset import GroupedDataset
 from foveate.errors import DataError, UnreadableImage
 
+MAX_SIDE = 16_384
+"""Pixels of a side that a network may be given."""
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
@@ -47,9 +49,11 @@ class Preprocess:
     def __post_init__(self) -> None:
         if self.fit not in ("squash", "crop"):
             raise DataError(f"unknown fit '{self.fit}'; use 'squash' or 'crop'.")
-        # JSON turns tuples into lists; equality and hashing want tuples
-        for name in ("size", "mean", "std"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+        object.__setattr__(self, "size", checked_size(self.size))
+        for name in ("mean", "std"):  # JSON turns tuples into lists; equality and hashing want tuples
+            object.__setattr__(self, name, _channels(name, getattr(self, name)))
+        if not isinstance(self.shift, int) or self.shift < 0:
+            raise DataError(f"shift is a whole number of pixels, found {self.shift!r}.")
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -121,6 +125,29 @@ class Preprocess:
         mean = torch.tensor(self.mean, device=inputs.device).view(1, -1, 1, 1)
         std = torch.tensor(self.std, device=inputs.device).view(1, -1, 1, 1)
         return (inputs * std + mean).clamp(0, 1)
+
+
+def checked_size(size: Any) -> tuple[int, int]:
+    """``(height, width)`` of an image size as given, if it is one: two whole numbers of pixels.
+
+    >>> checked_size([32, 48])
+    (32, 48)
+    """
+    sides = list(size) if isinstance(size, Sequence) and not isinstance(size, str) else [size]
+    whole = [isinstance(side, (int, np.integer)) and not isinstance(side, bool) for side in sides]
+    if len(sides) != 2 or not all(whole) or not all(1 <= side <= MAX_SIDE for side in sides):
+        raise DataError(f"an image size is height and width in pixels, each from 1 to {MAX_SIDE:,}; found {size!r}.")
+    return int(sides[0]), int(sides[1])
+
+
+def _channels(name: str, values: Any) -> tuple[float, ...]:
+    """Three finite numbers, those of a standard deviation above 0."""
+    numbers = tuple(values) if isinstance(values, Sequence) and not isinstance(values, str) else ()
+    good = len(numbers) in (1, 3) and all(isinstance(v, (int, float)) and np.isfinite(v) for v in numbers)
+    if not good or (name == "std" and min(numbers) <= 0):
+        above = " above 0" if name == "std" else ""
+        raise DataError(f"{name} is one number{above} for each of red, green and blue; found {values!r}.")
+    return numbers
 
 
 def _reflect(positions: Tensor, size: int) -> Tensor:

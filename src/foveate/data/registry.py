@@ -68,10 +68,23 @@ def load(name: str, root: str | Path | None = None, **options: Any) -> Benchmark
         options["root"] = root
     try:
         return make(**options)
+    except (KeyError, IndexError, AttributeError, OverflowError) as error:
+        if name not in SOURCES:
+            raise
+        raise DataError(_not_as_published(name, error)) from error
     except (TypeError, ValueError) as error:
+        if name in SOURCES and not given:
+            raise DataError(_not_as_published(name, error)) from error
         if not given:  # nothing a user chose can be the reason
             raise
         raise DataError(f"{name} cannot be made with {given}: {error}. {_more_about(name)}") from error
+
+
+def _not_as_published(name: str, error: Exception) -> str:
+    return (
+        f"the files of {name} are not as they were published ({type(error).__name__}: {error}). Download and unpack "
+        f"them again; docs/datasets/{name}.md says what is expected."
+    )
 
 
 @dataclass(frozen=True)

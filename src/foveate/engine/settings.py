@@ -31,7 +31,7 @@ class TrainSettings(BaseModel):
         normalise_decay: divide ``weight_decay`` by the square root of the number of steps (Loshchilov & Hutter 2019,
             appendix B.1).
         ema: decay of a running mean of the weights, which is what is validated and kept; None keeps the weights.
-        seed: one seed for weights, order, augmentation and dropout.
+        seed: one seed for weights, order, augmentation and dropout; from 0 to 2**32 - 1, what NumPy takes.
         checkpoint: file for resumable training, or None.
         checkpoint_every: epochs between checkpoints.
         progress: show a progress bar when the output is a terminal.
@@ -44,8 +44,8 @@ class TrainSettings(BaseModel):
 
     epochs: int = Field(10, ge=0)
     batch_size: int = Field(64, ge=1)
-    lr: float = Field(1e-3, gt=0)
-    weight_decay: float = Field(1e-4, ge=0)
+    lr: float = Field(1e-3, gt=0, le=1e4)
+    weight_decay: float = Field(1e-4, ge=0, le=1e4)
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
     momentum: float = Field(0.9, ge=0, lt=1)
     schedule: Literal["constant", "cosine", "onecycle"] = "cosine"
@@ -60,7 +60,7 @@ class TrainSettings(BaseModel):
     reference_batch: int | None = Field(None, ge=1)
     normalise_decay: bool = False
     ema: float | None = Field(None, gt=0, lt=1)
-    seed: int = 0
+    seed: int = Field(0, ge=0, lt=2**32)
     checkpoint: str | None = None
     checkpoint_every: int = Field(1, ge=1)
     progress: bool = True
