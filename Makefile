@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 PINS   ?= -c constraints.txt
 PIP    := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 
-.PHONY: demo test check bench slow clean
+.PHONY: demo test check bench slow fuzz clean
 
 demo: $(VENV)/.core
 	$(BIN)/foveate demo
@@ -17,6 +17,10 @@ test: $(VENV)/.dev
 
 slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow
+
+# thousands of bad inputs over every verb and format, with counts by group; a sample is part of `make test`
+fuzz: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --show 20
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

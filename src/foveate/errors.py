@@ -78,6 +78,16 @@ def suggest(word: str, known: "list[str] | tuple[str, ...]") -> str:
     return f" Did you mean '{close[0]}'?" if close else ""
 
 
+def first_line(error: BaseException) -> str:
+    """What an exception of a library says, cut to its first line; its kind when it says nothing.
+
+    >>> first_line(EOFError()), first_line(ValueError("this\\nthat"))
+    ('EOFError', 'this')
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
 # Control characters (a terminal obeys them), marks that turn the reading direction, and halves of characters, which
 # stand for bytes of a file name that are no UTF-8. Tabs and line ends are left alone.
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")

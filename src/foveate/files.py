@@ -165,6 +165,30 @@ def atomic_folder(target: Target) -> Iterator[Path]:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
+def check_writable(target: Target) -> Path:
+    """Raise now what writing ``target`` (a file or a folder) would raise after hours of work; gives ``target``.
+
+    >>> check_writable("/proc/nowhere/model")
+    Traceback (most recent call last):
+    foveate.errors.StorageError: cannot write /proc/nowhere/model: ... Nothing half-written was left behind.
+    """
+    target = Path(target)
+    try:
+        place = _followed(target)
+        for part in place.parts:
+            if len(os.fsencode(part)) > 255:
+                raise OSError(errno.ENAMETOOLONG, "name too long", str(target))
+        there = next(p for p in (place, *place.parents, Path()) if os.path.lexists(p))
+        if there != place and not there.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, "not a folder", str(there))
+        if there.is_dir() or not _is_special(there):
+            with tempfile.TemporaryFile(dir=there if there.is_dir() else there.parent):
+                pass
+    except OSError as error:
+        raise explain_write_error(error, target) from error
+    return target
+
+
 def recover_folder(target: Target) -> Path:
     """Finish what a process did not that was killed while it replaced the folder ``target``; gives ``target``.
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.fuzz.harness import run, sample, summary
 from tests.fuzz.isolation import isolated
 from tests.fuzz.suite import all_cases
-from tests.fuzz.world import SPEC, make_world
+from tests.fuzz.world import make_world
 
 
 def main() -> int:
@@ -28,7 +28,6 @@ def main() -> int:
     try:
         with isolated(root):
             world = make_world(root)
-            (root / "spec.yaml").write_text(SPEC)
             cases = [case for case in all_cases(world, given.seed) if given.only in str(case)]
             if given.sample:
                 cases = sample(cases, given.sample, given.seed)

@@ -39,6 +39,7 @@ SHUT: dict[str, tuple[str, ...]] = {
         f"{{d}}/{LONG}", "{d}/raw\udcff", "{d}/\x1b[31m", "resnet18", "{d}/device",
     ),
     "folder": ("{d}/text", "{d}/text/below", f"{{d}}/{LONG}", "{d}/full", "{d}/loop", "/proc/nowhere/x"),
+    "place": ("{d}/text", "{d}/text/below", f"{{d}}/{LONG}", "{d}/loop", "/proc/nowhere/x"),
     "file": ("{d}/empty", "{d}/text/below", f"{{d}}/{LONG}", "{d}/loop", "/proc/nowhere/x", "{d}/socket"),
     "split": ("nope", "", "Train!", "0x", "\x1b[31m"),
     "bad": ("explode", "", "RAISE", "1"),
@@ -60,6 +61,7 @@ SHUT: dict[str, tuple[str, ...]] = {
     "host": ("nonsense.invalid", "999.999.1.1", "", "1.2.3", "\x1b[31m", "a b"),
     "port": ("-1", "0.5", "99999", "abc", "", "4294967296"),
     "spec": ("no/such.yaml", "{d}/empty", "{d}/text", "{d}/fifo", "/dev/null", f"{{d}}/{LONG}.yaml", "{d}/loop", "{d}/socket"),
+    "notes": ("no/such.md", "{d}/empty", "{d}/fifo", "{d}/loop", "{d}/socket", f"{{d}}/{LONG}"),
     "records": ("no/such.csv", "{d}/text", f"{{d}}/{LONG}.csv", "{d}/text.csv", "{d}/text.db", "{d}/loop", "{d}/fifo.csv", "ftp://x/y"),
     "storage": ("{d}/text", "{d}/empty", "nope://x", "{d}/text/below.db", f"{{d}}/{LONG}", "://"),
     "module": ("no.such.module", "", "..", "\x1b[31m", "1", "a b"),
@@ -114,14 +116,14 @@ class Verb:
 
 
 _READ = {"--root": "root", "--on-bad": "bad", "--split": "split"}
-_BENCH = {"--runs": "folder", "--storage": "storage", "--import": "module"}
+_BENCH = {"--runs": "place", "--storage": "storage", "--import": "module"}
 _FIT = (
     "--backbone", "micro_resnet", "--epochs", "1", "--set", "progress=False", "--set",
     "model_args={{'width': 8, 'layers': [1, 1, 1], 'stem_stride': 2}}",
 )  # fmt: skip
 _SPEC = ("{w}/spec.yaml", "--runs", "{d}/runs")
 VERBS: dict[str, Verb] = {
-    "demo": Verb(("demo", "-o", "{d}/demo"), {"--out": "folder", "--seed": "seed", "--strength": "share"}, runs=False),
+    "demo": Verb(("demo", "-o", "{d}/demo"), {"--out": "place", "--seed": "seed", "--strength": "share"}, runs=False),
     "data list": Verb(("data", "list"), {"--root": "root_any"}),
     "data check": Verb(
         ("data", "check", "{w}/data"), {"--root": "root", "--tiny": "whole"}, {2: "data"}, allowed=CHECKED
@@ -160,18 +162,18 @@ VERBS: dict[str, Verb] = {
     ),
     "bench page": Verb(
         ("bench", "page", "{w}/spec.yaml", "--records", "{w}", "-o", "{d}/page.md"),
-        {"--records": "root_any", "--notes": "spec", "--out": "file", "--import": "module"}, {2: "spec"},
+        {"--records": "root_any", "--notes": "notes", "--out": "file", "--import": "module"}, {2: "spec"},
     ),
     "bench features": Verb(
         ("bench", "features", "{w}/pets", "--backbone", "micro-vit", "--size", "32", "--store", "{d}/store"),
         {"--backbone": "backbone", "--layer": "column", "--split": "split", "--size": "count", "--batch-size": "count",
-         "--on-bad": "bad", "--ray": "ray", "--rows": "count", "--store": "folder", "--out": "folder", "--root": "root"},
+         "--on-bad": "bad", "--ray": "ray", "--rows": "count", "--store": "place", "--out": "place", "--root": "root"},
         {2: "data"},
     ),
     "bench grid": Verb(
         ("bench", "grid", "critters:size=32,train=8,target=8,val=8,test=8", "-o", "{d}/grid.png"),
         {"--backbone": "backbone", "--epochs": "count", "--seed": "seed", "--metric": "metric", "--out": "file",
-         "--only": "column", "--runs": "folder", "--root": "root_any"}, {2: "data"}, runs=False,
+         "--only": "column", "--runs": "place", "--root": "root_any"}, {2: "data"}, runs=False,
     ),
     "reproduce": Verb(
         ("reproduce", "a2/T13", "--dry"), {"--root": "root_any", "--records": "records", "--page": "file"}, {1: "name"}
@@ -323,7 +325,7 @@ def command_lines(world: World, rng: random.Random) -> Iterator[Case]:
             yield line_case(world, group, f"{verb} pair {number}", words, of.allowed)
 
 
-ANY = frozenset({"root", "metric", "objects", "heads", "layer", "column", "size", "folder", "file", "crops", "triple"})
+ANY = frozenset({"place", "storage", "module", "root", "metric", "objects", "heads", "layer", "column", "size", "folder", "file", "crops", "triple"})
 """Kinds whose values some verbs have no use for, or take (a root that a named dataset does not need)."""
 
 

@@ -75,6 +75,7 @@ def make_world(root: Path) -> World:
     world.onnx.write_bytes(onnx_model())
     write_state(world.state)
     write_records(world.records)
+    (root / "spec.yaml").write_text(SPEC)
     for split, label, k in (("train", "cat", 0), ("train", "duck", 1), ("test", "cat", 2), ("test", "duck", 3)):
         place = root / "pets" / split / label
         place.mkdir(parents=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from foveate.bench.ledger import Published
 from foveate.data.registry import LOADERS
-from foveate.errors import FoveateError
+from foveate.errors import FoveateError, first_line
 
 NOT_DATA = ("any", "mean_of_5")
 # timm's names of the printed models; those printed without patch size are the ones the weights exist for
@@ -141,7 +141,7 @@ def _data_obstacle(name: str, root: str | None) -> str | None:
     try:
         opened(name, root)
     except FoveateError as error:
-        return f"no data: {str(error).splitlines()[0]}"
+        return f"no data: {first_line(error)}"
     return None
 
 

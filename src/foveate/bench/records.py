@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from foveate.errors import FoveateError, MissingExtra, StorageError
-from foveate.files import atomic_file
+from foveate.files import from_csv_cell, read_text, write_rows
 
 JSON_COLUMNS = ("point", "metrics", "settings")
 LOCAL_COLUMNS = ("error", "host")
@@ -228,19 +229,17 @@ def write_csv(path: str | Path, records: Sequence[Record]) -> Path:
     """Records as a CSV file, whole or not at all, in an order that does not depend on who finished first."""
     names = [n for n in COLUMNS if n not in LOCAL_COLUMNS]
     ordered = sorted(records, key=lambda r: (r.spec, r.dataset, r.method, r.seed, json.dumps(r.point, default=str)))
-    with atomic_file(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, names, lineterminator="\n", extrasaction="ignore")
-        writer.writeheader()
-        writer.writerows(_flat(record) for record in ordered)
-    return Path(path)
+    flat = (_flat(record) for record in ordered)
+    return write_rows(path, [names, *([row[n] for n in names] for row in flat)], "\n")
 
 
 def read_csv(path: str | Path) -> list[Record]:
     """Records of a CSV file written by :func:`write_csv`."""
     try:
-        with open(path, newline="", encoding="utf-8") as file:
-            return [_record(row) for row in csv.DictReader(file)]
-    except (OSError, KeyError, ValueError, TypeError) as error:
+        reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
+        rows = ({k: from_csv_cell(v) for k, v in row.items() if k and isinstance(v, str)} for row in reader)
+        return [_record(row) for row in rows]
+    except (OSError, KeyError, ValueError, TypeError, csv.Error, RecursionError) as error:
         raise FoveateError(f"{path} is not a CSV file of records: {error}.") from error
 
 

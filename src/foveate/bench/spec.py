@@ -17,6 +17,7 @@ from foveate.bench.places import Places, read_yaml
 from foveate.data.registry import LOADERS
 from foveate.engine import TrainSettings, check_metric
 from foveate.errors import FoveateError, suggest
+from foveate.files import read_text
 
 GIVEN = {"base", "seed", "select", "progress", "checkpoint", "store"}
 """Settings the bench itself gives to every system that takes them."""
@@ -251,6 +252,8 @@ def _mistakes(spec: Spec) -> Iterator[Mistake]:
 
 def _seed_mistakes(at: tuple[str, ...], seeds: list[int]) -> Iterator[Mistake]:
     for number, seed in enumerate(seeds):
+        if not 0 <= seed < 2**32:
+            yield (*at, "seeds", number), f"a seed is a whole number from 0 to {2**32 - 1}; found {seed}."
         if seeds.index(seed) != number:
             yield (*at, "seeds", number), f"the seed {seed} is here a second time; remove one."
 
@@ -357,7 +360,7 @@ def read_spec(path: str | Path) -> Spec:
     line 5, methods.base.system: unknown system 'EMR'. Did you mean 'ERM'? Kno
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise FoveateError(f"{path}: cannot read the spec: {getattr(error, 'strerror', error)}.") from error
     return parse_spec(text, str(path))

@@ -11,8 +11,9 @@ import typer
 
 from foveate.cli.inputs import ROOT, open_data, settings_of
 from foveate.cli.screen import echo
+from foveate.data.typed import MAX_SEED
 from foveate.errors import DataError, FoveateError
-from foveate.files import write_rows
+from foveate.files import check_writable, write_rows
 
 if TYPE_CHECKING:
     from foveate.data.dataset import GroupedDataset
@@ -49,7 +50,7 @@ def audit(
     mean: str | None = typer.Option(None, help="Mean a model file expects, for pixels from 0 to 1: 0.5,0.5,0.5."),
     std: str | None = typer.Option(None, help="Standard deviation likewise."),
     trust: bool = typer.Option(False, "--trust", help="Allow model files that hold a program (TorchScript, .pt2)."),
-    seed: int = typer.Option(0, help="Draws the images for the experiments."),
+    seed: int = typer.Option(0, min=0, max=MAX_SEED, help="Draws the images for the experiments."),
     root: Path | None = ROOT,
     on_bad: str = typer.Option("raise", help="What an unreadable image does: raise or skip."),
 ) -> None:
@@ -57,6 +58,9 @@ def audit(
     from foveate.report import audit as run_audit
 
     limits = _limits(fail_under)
+    for place in (out, groups_out):
+        if place is not None:
+            check_writable(place)
     dataset = open_data(data, root)[split]
     if ignore_attributes:
         dataset = _without_attributes(dataset)

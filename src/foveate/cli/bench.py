@@ -12,8 +12,9 @@ import typer
 
 from foveate.cli.inputs import ROOT, open_data
 from foveate.cli.screen import console, echo
+from foveate.data.typed import MAX_SEED
 from foveate.errors import FoveateError
-from foveate.files import write_text
+from foveate.files import read_text, write_text
 
 if TYPE_CHECKING:
     from foveate.bench.records import Record
@@ -31,7 +32,7 @@ def _job(spec: Path, runs: Path, storage: str | None, imports: list[str] | None,
     from foveate.bench.run import Job
 
     try:
-        text = spec.read_text(encoding="utf-8")
+        text = read_text(spec)
     except (OSError, UnicodeDecodeError) as error:
         raise FoveateError(f"{spec}: cannot read the spec: {getattr(error, 'strerror', error)}.") from error
     return Job(text, str(spec), str(runs), storage or str(runs / "records.db"), imports=tuple(imports or ()), **more)
@@ -148,7 +149,7 @@ def plot_command(
 def figures_command(
     spec: Path = _SPEC,
     dataset: str | None = typer.Option(None, help="Label of a dataset of the spec; by default the first."),
-    seed: int | None = typer.Option(None, help="Whose models are drawn; by default the first seed."),
+    seed: int | None = typer.Option(None, min=0, max=MAX_SEED, help="Whose models are drawn; by default the first seed."),
     methods: list[str] | None = typer.Option(
         None, "--method", help="Models to draw; by default base, DFR, DAR and 'DAR on spurious', where there are any."
     ),
@@ -227,7 +228,7 @@ def grid_command(
     data: str = typer.Argument("critters", help="A dataset: name:option=value, CSV file or folder."),
     backbone: list[str] | None = typer.Option(None, help="Backbones to extract with; by default one CNN and one ViT."),
     epochs: int = typer.Option(5, help="Of the base models, for backbones without pretrained weights."),
-    seed: list[int] | None = typer.Option(None, help="Seeds; by default 0."),
+    seed: list[int] | None = typer.Option(None, min=0, max=MAX_SEED, help="Seeds; by default 0."),
     metric: str = typer.Option("worst_group", help="What the heat map shows."),
     out: Path = typer.Option(Path("grid.png"), "--out", "-o", help="Heat map; records go beside it as CSV."),
     only: list[str] | None = typer.Option(None, help="Keep combinations with this part, for instance look=attention."),

@@ -13,6 +13,7 @@ from rich.table import Table
 from foveate.cli.inputs import ROOT as _ROOT
 from foveate.cli.inputs import open_data
 from foveate.cli.screen import console, echo
+from foveate.data.typed import MAX_SEED
 from foveate.errors import DataError, suggest
 
 data_app = typer.Typer(help="List, prepare, check, compose and export datasets.", no_args_is_help=True)
@@ -133,7 +134,7 @@ def compose(
     on_bad: str = typer.Option("skip", help="What an unreadable picture does: raise or skip."),
     reuse: bool = typer.Option(False, "--reuse", help="Let an object appear several times within its split."),
     overwrite: bool = typer.Option(False, "--overwrite", help="Replace what is there."),
-    seed: int = typer.Option(0, help="Same seed, same pictures."),
+    seed: int = typer.Option(0, min=0, max=MAX_SEED, help="Same seed, same pictures."),
 ) -> None:
     """Paste objects on scenes, Waterbirds-style, with a spurious correlation of the strength you choose."""
     from foveate.data.compose import compose as run_compose

@@ -13,6 +13,8 @@ from rich.text import Text
 
 from foveate.cli.inputs import comparison_table, group_table
 from foveate.cli.screen import console
+from foveate.data.typed import MAX_SEED
+from foveate.files import check_writable
 
 if TYPE_CHECKING:
     from foveate.data.benchmark import Benchmark
@@ -80,7 +82,7 @@ SYSTEMS: dict[str, Build] = {
 
 def demo(
     out: Path = typer.Option(Path("foveate-demo"), "--out", "-o", help="Folder for the models and the report."),
-    seed: int = typer.Option(0, help="Another seed draws other animals and starts from other weights."),
+    seed: int = typer.Option(0, min=0, max=MAX_SEED, help="Another seed draws other animals and starts from other weights."),
     strength: float = typer.Option(0.95, help="How often animal and habitat go together in training."),
 ) -> None:
     """Draw critters on habitats, train on them, and show what the classifier really looks at."""
@@ -89,6 +91,7 @@ def demo(
     from foveate.systems import evaluate
 
     began = time.perf_counter()
+    check_writable(out / "report.html")
     data = critters(seed=seed, strength=strength)
     names = data.train
     console.print(

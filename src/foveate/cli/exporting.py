@@ -9,6 +9,7 @@ import typer
 from foveate.cli.inputs import ROOT as _ROOT
 from foveate.cli.inputs import open_data
 from foveate.cli.screen import echo
+from foveate.files import check_writable
 
 
 def export(
@@ -25,6 +26,7 @@ def export(
     from foveate.export import to_folder
     from foveate.systems import load
 
+    check_writable(out)
     system = load(model)
     given = None
     if data is not None:

@@ -13,7 +13,9 @@ from rich.text import Text
 from foveate.cli.inputs import ROOT as _ROOT
 from foveate.cli.inputs import labels_of, open_data
 from foveate.cli.screen import console, echo
+from foveate.data.typed import MAX_SEED
 from foveate.errors import FoveateError, ModelError
+from foveate.files import check_writable
 
 _DATA = "A CSV file, a folder, or a dataset name with options: critters:strength=0.9."
 
@@ -24,7 +26,7 @@ def verify(
     against: list[Path] | None = typer.Option(None, help="Another saved model to show beside it; may be repeated."),
     images: int = typer.Option(16, help="How many images to test on."),
     split: str = typer.Option("test", help="train, target, val or test."),
-    seed: int = typer.Option(0, help="Chooses the images and the noise."),
+    seed: int = typer.Option(0, min=0, max=MAX_SEED, help="Chooses the images and the noise."),
     as_json: bool = typer.Option(False, "--json", help="Print the figures for programs."),
     root: Path | None = _ROOT,
 ) -> None:
@@ -67,7 +69,7 @@ def intervene(
     from foveate.systems.system import aligned, check_folder
 
     if out is not None:
-        check_folder(out)
+        check_folder(check_writable(out))
     before: Any = load(model)
     parts = part_count(before)
     if drop is None and q is None and auto is None and not clear:

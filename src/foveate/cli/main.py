@@ -25,7 +25,7 @@ from foveate.cli.intervening import intervene, verify
 from foveate.cli.looking import look
 from foveate.cli.models import evaluate, fit, predict, systems
 from foveate.cli.screen import echo, settle_logging, settle_screen
-from foveate.errors import FoveateError, visible
+from foveate.errors import FoveateError, first_line, visible
 
 INTERNAL = 70
 """Exit code of a mistake that is not the user's (EX_SOFTWARE of ``sysexits.h``)."""
@@ -82,12 +82,10 @@ def main() -> None:
     settle_screen(debug)
     try:
         code = app(words, standalone_mode=False)
-        if asked_to_stop():  # what runs commands turns Ctrl-C into a code
+        if asked_to_stop() or code == STOPPED:  # what runs commands turns Ctrl-C into a code
             raise KeyboardInterrupt
         sys.stdout.flush()
-    except SystemExit:
-        raise
-    except BaseException as error:
+    except (Exception, KeyboardInterrupt) as error:
         if debug:
             echo("".join(traceback.format_exception(error)), err=True, nl=False)
         code = tell(error)
@@ -105,6 +103,8 @@ def tell(error: BaseException) -> int:
         return _show_usage(error)
     if isinstance(error, OSError) and error.errno is not None:
         return _refuse("F410", _about_file(error))
+    if (database := _database_error(error)) is not None:
+        return _refuse("F430", f"the database of records cannot be used: {first_line(database)}. Is the disk full?")
     if isinstance(error, MemoryError) or "allocate memory" in str(error) or type(error).__name__ == "OutOfMemoryError":
         return _refuse(
             "F420", "there is not enough memory for this. Take smaller images, a smaller batch or a smaller model."
@@ -133,6 +133,17 @@ def internal_number(error: BaseException) -> str:
     own = [f"{os.path.basename(f.filename)} {f.name}" for f in frames if "foveate" in f.filename]
     place = f"{type(error).__name__} {own[-1] if own else ''}"
     return "F9" + hashlib.blake2b(place.encode(errors="replace"), digest_size=2).hexdigest()
+
+
+def _database_error(error: BaseException | None) -> BaseException | None:
+    """The database's own error behind what its libraries made of it."""
+    seen: list[BaseException] = []
+    while error is not None and error not in seen:
+        if type(error).__module__.partition(".")[0] in ("sqlite3", "psycopg"):
+            return error
+        seen.append(error)
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def _about_file(error: OSError) -> str:

@@ -12,8 +12,9 @@ from foveate.cli.inputs import ROOT as _ROOT
 from foveate.cli.inputs import comparison_table, group_table, labels_of, open_data, settings_of
 from foveate.cli.screen import console, echo, echo_csv
 from foveate.data.benchmark import Benchmark
+from foveate.data.typed import MAX_SEED
 from foveate.errors import DataError
-from foveate.files import write_rows
+from foveate.files import check_writable, write_rows
 
 _DATA = typer.Argument(help="A CSV file, a folder, or a dataset name with options: critters:strength=0.9.")
 _ON_BAD = typer.Option("raise", help="What an unreadable image does: raise or skip.")
@@ -27,7 +28,7 @@ def fit(
     epochs: int | None = typer.Option(None),
     lr: float | None = typer.Option(None),
     batch_size: int | None = typer.Option(None),
-    seed: int | None = typer.Option(None),
+    seed: int | None = typer.Option(None, min=0, max=MAX_SEED),
     select: str | None = typer.Option(None, help="Metric on val that chooses the epoch."),
     base: Path | None = typer.Option(None, help="A saved model to start from (DFR, DAR)."),
     settings: list[str] | None = typer.Option(None, "--set", help="Any further setting as name=value."),
@@ -41,7 +42,7 @@ def fit(
     from foveate.systems import get_system, load
     from foveate.systems.system import check_folder
 
-    check_folder(out)  # before hours of work, not after
+    check_folder(check_writable(out))  # before hours of work, not after
     kind = get_system(system)
     given = {
         "epochs": epochs,
@@ -126,6 +127,8 @@ def predict(
     from foveate.systems import load
     from foveate.systems.system import aligned
 
+    if out is not None:
+        check_writable(out)
     system = load(model)
     dataset = aligned(system, open_data(data, root)[split])
     chances = system.predict_proba(dataset, on_bad=on_bad)

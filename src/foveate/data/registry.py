@@ -63,6 +63,8 @@ def load(name: str, root: str | Path | None = None, **options: Any) -> Benchmark
         if option not in known:
             named = [p for p in known if p != "root"]
             raise DataError(f"{name} has no option '{option}'.{suggest(option, named)} It has: {', '.join(named)}.")
+    if root is None and name == "own":
+        raise DataError("own images need to be told where they are: give a CSV file or a folder as root.")
     given = ", ".join(f"{k}={v!r}" for k, v in options.items())
     if root is not None and "root" in known:
         options["root"] = root

@@ -12,6 +12,9 @@ from foveate.data.registry import LOADERS, load
 from foveate.data.tables import from_csv, from_path
 from foveate.errors import DataError, FoveateError
 
+MAX_SEED = 2**32 - 1
+"""Seeds are from 0 to this: what all of NumPy, scikit-learn and PyTorch take."""
+
 
 def value_of(text: str) -> Any:
     """A number, list, None or truth value when ``text`` reads as one, otherwise the text itself."""
@@ -44,6 +47,11 @@ def open_data(what: str, root: Path | None = None, seed: int | None = None) -> B
     name, _, options = what.partition(":")
     if name in LOADERS and not Path(what).exists():
         given = settings_of([o for o in options.split(",") if o])
+        if "root" in given:
+            raise DataError(f"the folder of {name} is not one of its options; give it as root (--root).")
+        chosen = given.get("seed", 0)
+        if not isinstance(chosen, int) or not 0 <= chosen <= MAX_SEED:
+            raise DataError(f"a seed is a whole number from 0 to {MAX_SEED}; found {chosen!r}.")
         if seed is not None and "seed" in inspect.signature(LOADERS[name]).parameters:
             given.setdefault("seed", seed)
         return load(name, root, **given)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
+from pydantic import BaseModel, Field
 from torch import Tensor
 
 from foveate.data.preprocess import Preprocess, as_images
-from foveate.errors import DataError, MissingExtra, ModelError
+from foveate.errors import DataError, MissingExtra, ModelError, first_line
+from foveate.files import read_text, recover_folder
 from foveate.restrict import early_mask, extract_crops, greedy_crops
 from foveate.systems.frozen_model import resized
 from foveate.systems.glimpse import attended_tokens
@@ -23,6 +25,22 @@ from foveate.systems.system import Images
 SIDECAR = "foveate-export.json"
 SUFFIX = {"onnx": ".onnx", "torch-export": ".pt2"}
 Call = Callable[..., list[NDArray[Any]]]
+
+
+class _Graph(BaseModel):
+    name: str
+    file: str = Field(min_length=1, max_length=200)
+    inputs: dict[str, list[Any]]
+
+
+class _Described(BaseModel):
+    """What is read of the file beside the graphs; whatever else is in it is for people."""
+
+    written_as: Literal["onnx", "torch-export"]
+    class_names: list[str] = Field(min_length=1)
+    preprocess: dict[str, Any]
+    graphs: list[_Graph] = Field(min_length=1)
+    steps: dict[str, Any] = Field(default_factory=dict)
 
 
 class Runner:
@@ -43,20 +61,19 @@ class Runner:
     """
 
     def __init__(self, folder: str | Path):
-        self.folder = Path(folder)
+        self.folder = recover_folder(folder)
         path = self.folder / SIDECAR
         if not path.is_file():
             raise ModelError(f"{self.folder} is not an export of foveate (there is no {SIDECAR} in it).")
         try:
-            self.described: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            self.class_names: list[str] = self.described["class_names"]
-            self.preprocess = Preprocess(**self.described["preprocess"])
-            opener = _open_onnx if self.described["written_as"] == "onnx" else _open_program
-            self.graphs: dict[str, Call] = {
-                g["name"]: opener(self._file(g["file"]), list(g["inputs"])) for g in self.described["graphs"]
-            }
-            self.steps: dict[str, Any] = self.described.get("steps", {})
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            self.described: dict[str, Any] = json.loads(read_text(path))
+            told = _Described.model_validate(self.described)
+            self.class_names = told.class_names
+            self.preprocess = Preprocess(**told.preprocess)
+            opener = _open_onnx if told.written_as == "onnx" else _open_program
+            self.graphs: dict[str, Call] = {g.name: opener(self._file(g.file), list(g.inputs)) for g in told.graphs}
+            self.steps = told.steps
+        except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError, DataError) as error:
             raise ModelError(f"{path} is not a whole description of an export: {error!r}.") from error
 
     def _file(self, name: str) -> Path:
@@ -72,7 +89,16 @@ class Runner:
 
     def predict_logits(self, images: Images, masks: Sequence[Tensor] | None = None) -> NDArray[np.float32]:
         """Logits ``[n, C]``; a model under masks from outside needs ``masks``, one ``[H, W]`` an image."""
-        inputs, kind = self.inputs(images), self.steps.get("kind", "")
+        inputs = self.inputs(images)
+        try:
+            return self._read(inputs, masks)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
+            raise ModelError(
+                f"{self.folder / SIDECAR} does not describe the graphs beside it: {type(error).__name__} {first_line(error)}"
+            ) from error
+
+    def _read(self, inputs: Tensor, masks: Sequence[Tensor] | None) -> NDArray[np.float32]:
+        kind = self.steps.get("kind", "")
         if kind == "crops":
             return self._read_crops(inputs)
         if kind == "tokens":
@@ -125,17 +151,25 @@ def _open_onnx(path: Path, inputs: list[str]) -> Call:
         import onnxruntime  # type: ignore[import-untyped,unused-ignore]
     except ImportError as error:
         raise MissingExtra("onnxruntime", "onnx", "running an ONNX file") from error
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    try:
+        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise ModelError(f"{path} is not a readable ONNX model: {first_line(error)}") from error
 
     def call(*tensors: Tensor) -> list[NDArray[Any]]:
-        given = dict(zip(inputs, (t.numpy() for t in tensors), strict=True))
-        return session.run(None, given)
+        try:
+            return session.run(None, dict(zip(inputs, (t.numpy() for t in tensors), strict=True)))
+        except Exception as error:  # the runtime's own kinds; or a description that is not of this graph
+            raise ModelError(f"{path} cannot be run as its description says: {first_line(error)}") from error
 
     return call
 
 
 def _open_program(path: Path, inputs: list[str]) -> Call:
-    program = torch.export.load(path).module()
+    try:
+        program = torch.export.load(path).module()
+    except Exception as error:
+        raise ModelError(f"{path} is not a readable torch.export program: {first_line(error)}") from error
 
     @torch.no_grad()
     def call(*tensors: Tensor) -> list[NDArray[Any]]:

@@ -21,8 +21,8 @@ from foveate.data.dataset import GroupedDataset
 from foveate.data.loading import Loader
 from foveate.data.preprocess import Preprocess, as_images
 from foveate.engine import TrainSettings
-from foveate.errors import DataError, FoveateError, ModelError, StorageError, suggest
-from foveate.files import atomic_folder, write_json
+from foveate.errors import DataError, FoveateError, ModelError, StorageError, first_line, suggest
+from foveate.files import atomic_folder, recover_folder, write_json
 from foveate.look import Gaze
 
 FORMAT = 1
@@ -231,7 +231,7 @@ def load(folder: str | Path) -> System:
     >>> bool((again.predict(data.test) == base.predict(data.test)).all())
     True
     """
-    folder = Path(folder).expanduser()
+    folder = recover_folder(Path(folder).expanduser())
     described_path = folder / "system.json"
     if not described_path.is_file():
         raise ModelError(f"{folder} does not hold a saved foveate system (there is no system.json in it).")
@@ -254,7 +254,7 @@ def load(folder: str | Path) -> System:
         system._restore(described["learned"], tensors)
     except (RuntimeError, KeyError, TypeError) as error:
         raise ModelError(
-            f"the weights in {folder} are of another architecture than its system.json: {str(error).splitlines()[0]}"
+            f"the weights in {folder} are of another architecture than its system.json: {first_line(error)}"
         ) from error
     return system
 

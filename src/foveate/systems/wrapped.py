@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from foveate import compat  # noqa: F401  (before timm)
 from foveate.data.preprocess import Preprocess
-from foveate.errors import FoveateError, MissingExtra, ModelError
+from foveate.errors import FoveateError, MissingExtra, ModelError, first_line
 from foveate.extract.backbone import Backbone, BackboneSpec, freeze, list_backbones, native_size, read_state
 from foveate.look import Gaze
 from foveate.look.occlusion import occlusion
@@ -209,7 +209,7 @@ def _from_file(path: Path, trust: bool) -> tuple[Logits, dict[str, Any]]:
             return torch.jit.load(str(path), map_location="cpu").eval(), {}
         found = torch.load(path, map_location="cpu", weights_only=False)
     except Exception as error:
-        raise ModelError(f"{path} cannot be loaded as a {kind} file: {str(error).splitlines()[0]}") from error
+        raise ModelError(f"{path} cannot be loaded as a {kind} file: {first_line(error)}") from error
     if isinstance(found, nn.Module):
         return freeze(found), {}
     raise ModelError(f"{path} holds {type(found).__name__}, not a model; for a state dict say NAME@{path}.")
@@ -245,7 +245,7 @@ def _onnx(path: Path) -> tuple[Logits, dict[str, Any]]:
     try:
         session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:
-        raise ModelError(f"{path} is not a readable ONNX model: {str(error).splitlines()[0]}") from error
+        raise ModelError(f"{path} is not a readable ONNX model: {first_line(error)}") from error
     first = _image_input(path, session.get_inputs())
     fixed = first.shape[0] if isinstance(first.shape[0], int) else None
 
@@ -280,7 +280,7 @@ def _asked(path: Path, session: Any, name: str, pixels: Any) -> Any:
         found = session.run(None, {name: pixels})[0]
     except Exception as error:  # the runtime's own kinds, which differ from version to version
         raise ModelError(
-            f"{path} cannot be run on images {list(pixels.shape)}: {str(error).splitlines()[0]} If it was made for "
+            f"{path} cannot be run on images {list(pixels.shape)}: {first_line(error)} If it was made for "
             "another size, say so with image_size (--size)."
         ) from error
     if not isinstance(found, np.ndarray) or found.dtype.kind not in "fiu" or found.ndim < 1:
