@@ -236,7 +236,10 @@ def test_what_cannot_be_written_is_known_before(tmp_path: Path) -> None:
 # -- CSV cells ------------------------------------------------------------------------------
 
 
-@given(st.text(st.characters(blacklist_categories=["Cs"]), max_size=12) | st.sampled_from(["=1", "-x", "+", "@a", "'=", "''-"]))
+@given(
+    st.text(st.characters(blacklist_categories=["Cs"]), max_size=12)
+    | st.sampled_from(["=1", "-x", "+", "@a", "'=", "''-"])
+)
 def test_cells_come_back_as_they_were(text: str) -> None:
     written = csv_cell(text)
     assert from_csv_cell(written) == text

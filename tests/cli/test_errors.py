@@ -52,7 +52,11 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *w
         (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 2, "F420"),
         (sqlite3.OperationalError("database or disk is full"), 2, "F430: the database of records .* disk is full"),
         (KeyboardInterrupt(), 130, "^stopped\n$"),
-        (KeyError("x"), INTERNAL, r"error F9[0-9a-f]{4}: something went wrong inside foveate \(KeyError: 'x'\)(.|\n)*--debug"),
+        (
+            KeyError("x"),
+            INTERNAL,
+            r"error F9[0-9a-f]{4}: something went wrong inside foveate \(KeyError: 'x'\)(.|\n)*--debug",
+        ),
     ],
 )
 def test_every_exception_has_a_sentence(
@@ -123,12 +127,16 @@ def test_a_yaml_that_contains_itself(
     yaml: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "spec.yaml").write_text(yaml)
-    code, _, err = call(monkeypatch, capsys, "bench", "status", str(tmp_path / "spec.yaml"), "--runs", str(tmp_path / "r"))
+    code, _, err = call(
+        monkeypatch, capsys, "bench", "status", str(tmp_path / "spec.yaml"), "--runs", str(tmp_path / "r")
+    )
     assert code == 2
     assert "spec.yaml" in err
 
 
-def test_an_alias_bomb_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_alias_bomb_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     rows = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     rows += [f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 10)}]" for k in range(1, 10)]
     (tmp_path / "spec.yaml").write_text("\n".join(rows))
@@ -137,7 +145,9 @@ def test_an_alias_bomb_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert time.perf_counter() - began < 20
 
 
-def test_a_large_seed_is_refused_wherever_it_is_given(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_large_seed_is_refused_wherever_it_is_given(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     for words in (["data", "check", f"critters:seed={MAX_SEED + 1}"], ["demo", "--seed", str(MAX_SEED + 1)]):
         assert call(monkeypatch, capsys, *words)[0] == 2
 
@@ -191,7 +201,7 @@ def test_predictions_as_csv_are_harmless_and_exact(
     model = fv.wrap(lambda x: x.mean((2, 3))[:, :2], ["=cmd|x", "dog"], preprocess=view)
     monkeypatch.setattr("foveate.systems.load", lambda path: model)
     assert call(monkeypatch, capsys, "predict", "any", "pets", "--out", "p.csv")[0] == 0
-    rows = list(csv.reader(open("p.csv", encoding="utf-8", newline="")))
+    rows = list(csv.reader((tmp_path / "p.csv").read_text(encoding="utf-8").splitlines()))
     assert {row[1] for row in rows[1:]} == {"'=cmd|x", "dog"}
     assert not any(cell.startswith("=") for row in rows for cell in row)
 
@@ -204,8 +214,21 @@ def test_ctrl_c_is_one_line_and_130(after: float, tmp_path: Path) -> None:
     """At any moment from the first import of ours on: while modules are read, while it works, while it saves."""
     script = tmp_path / "foveate"
     script.write_text("import sys\nprint('!', flush=True)\nfrom foveate.cli import main\nmain()\n")
-    words = ["fit", TINY, "-o", str(tmp_path / "m"), "--backbone", "micro_resnet", "--epochs", "2000", "--set", "progress=False"]
-    process = subprocess.Popen([sys.executable, str(script), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    words = [
+        "fit",
+        TINY,
+        "-o",
+        str(tmp_path / "m"),
+        "--backbone",
+        "micro_resnet",
+        "--epochs",
+        "2000",
+        "--set",
+        "progress=False",
+    ]
+    process = subprocess.Popen(
+        [sys.executable, str(script), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     process.stdout.read(2)
     time.sleep(max(after, 0.15))  # what is before our first line is Python's own
@@ -215,7 +238,9 @@ def test_ctrl_c_is_one_line_and_130(after: float, tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["foveate"]
 
 
-def test_an_interrupt_that_a_library_swallows_still_counts(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupt_that_a_library_swallows_still_counts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def wraps(*given: Any) -> None:
         try:
             signal.raise_signal(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""What keeps bad input harmless and quick: no network, no registry clients, one thread, caches in a folder of its own."""
+"""What keeps bad input harmless and quick: no network, no registry clients, one thread, little memory."""
 
 from __future__ import annotations
 

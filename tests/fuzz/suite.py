@@ -5,15 +5,19 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 
-from tests.fuzz import formats, lines
+from tests.fuzz import formats_data as data
+from tests.fuzz import formats_downloads as downloads
+from tests.fuzz import formats_models as models
+from tests.fuzz import formats_study as study
 from tests.fuzz.harness import Case
+from tests.fuzz.lines import command_lines
 from tests.fuzz.world import World
 
 Fuzzer = Callable[[World, random.Random], Iterator[Case]]
 FUZZERS: tuple[Fuzzer, ...] = (
-    lines.command_lines, formats.tables, formats.images, formats.specs, formats.records, formats.onnx_files,
-    formats.state_dicts, formats.sidecars, formats.archives, formats.published_lists, formats.hugging_face,
-    formats.folders, formats.compositions,
+    command_lines, data.tables, data.images, data.folders, data.compositions, study.specs, study.records,
+    models.onnx_files, models.state_dicts, models.sidecars, downloads.archives, downloads.published_lists,
+    downloads.hugging_face,
 )  # fmt: skip
 
 

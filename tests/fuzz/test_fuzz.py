@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 import typer
-
-from foveate.cli.main import app
 from tests.fuzz.harness import BAD, Case, Outcome, run, sample, summary
 from tests.fuzz.isolation import isolated
-from tests.fuzz.lines import VERBS
 from tests.fuzz.suite import all_cases
+from tests.fuzz.verbs import VERBS
 from tests.fuzz.world import World, make_world
+
+from foveate.cli.main import app
 
 SEED = int(os.environ.get("FOVEATE_FUZZ_SEED", "0"))
 SAMPLE = 150
@@ -105,4 +105,4 @@ def test_a_hang_a_traceback_and_a_wrong_code_are_seen() -> None:
 
 def test_a_pipe_that_blocks_is_a_hang(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    assert outcome(lambda: open(tmp_path / "pipe").read()).faults == ["hang"]
+    assert outcome((tmp_path / "pipe").read_text).faults == ["hang"]

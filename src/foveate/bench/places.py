@@ -50,7 +50,7 @@ def read_yaml(text: str) -> tuple[Any, Places]:
         values = None if node is None else loader.construct_document(node)
     except RecursionError as error:
         raise FoveateError("this is nested too deeply to be a spec.") from error
-    except (ValueError, TypeError, OverflowError) as error:  # a date that is none, say
+    except (ValueError, TypeError, OverflowError, AttributeError, KeyError) as error:  # a date that is none, say
         raise FoveateError(f"this is not YAML: {first_line(error)}.") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)

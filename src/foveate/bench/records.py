@@ -216,6 +216,10 @@ def _record(row: Mapping[str, Any]) -> Record:
     for name in JSON_COLUMNS:
         if name in values:
             values[name] = json.loads(values[name])
+            if not isinstance(values[name], dict):
+                raise ValueError(f"'{name}' is no JSON object")
+    if not all(isinstance(v, (int, float)) or v is None for v in values.get("metrics", {}).values()):
+        raise ValueError("'metrics' holds something that is no number")
     values["seed"] = int(values["seed"])
     for name in ("score", "seconds"):
         if values.get(name, "") == "":

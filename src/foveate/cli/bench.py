@@ -14,7 +14,7 @@ from foveate.cli.inputs import ROOT, open_data
 from foveate.cli.screen import console, echo
 from foveate.data.typed import MAX_SEED
 from foveate.errors import FoveateError
-from foveate.files import read_text, write_text
+from foveate.files import check_writable, read_text, write_text
 
 if TYPE_CHECKING:
     from foveate.bench.records import Record
@@ -149,7 +149,9 @@ def plot_command(
 def figures_command(
     spec: Path = _SPEC,
     dataset: str | None = typer.Option(None, help="Label of a dataset of the spec; by default the first."),
-    seed: int | None = typer.Option(None, min=0, max=MAX_SEED, help="Whose models are drawn; by default the first seed."),
+    seed: int | None = typer.Option(
+        None, min=0, max=MAX_SEED, help="Whose models are drawn; by default the first seed."
+    ),
     methods: list[str] | None = typer.Option(
         None, "--method", help="Models to draw; by default base, DFR, DAR and 'DAR on spurious', where there are any."
     ),
@@ -237,7 +239,14 @@ def grid_command(
 ) -> None:
     """Every combination of LOOK, RESTRICT, EXTRACT, POOL and DECIDE on a dataset, as a heat map."""
     from foveate.bench.grid import run_grid
+    from foveate.engine import check_metric
+    from foveate.report.figures import figure_kind
 
+    check_metric(metric)  # before hours of work, not after
+    if metric == "loss":
+        raise FoveateError("the heat map shows a figure of the test set, such as worst_group or average.")
+    figure_kind(check_writable(out))
+    check_writable(runs)
     command = shlex.join(["foveate", *sys.argv[1:]])
     found = run_grid(
         data, backbones=backbone, epochs=epochs, seeds=seed or [0], only=only or [], runs=runs, root=root,

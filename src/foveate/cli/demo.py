@@ -82,7 +82,9 @@ SYSTEMS: dict[str, Build] = {
 
 def demo(
     out: Path = typer.Option(Path("foveate-demo"), "--out", "-o", help="Folder for the models and the report."),
-    seed: int = typer.Option(0, min=0, max=MAX_SEED, help="Another seed draws other animals and starts from other weights."),
+    seed: int = typer.Option(
+        0, min=0, max=MAX_SEED, help="Another seed draws other animals and starts from other weights."
+    ),
     strength: float = typer.Option(0.95, help="How often animal and habitat go together in training."),
 ) -> None:
     """Draw critters on habitats, train on them, and show what the classifier really looks at."""

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.table import Table
 
 from foveate.cli.screen import console
 from foveate.data.typed import open_data, settings_of, value_of
+from foveate.errors import FoveateError
 from foveate.measure import GroupReport
 
-__all__ = ["ROOT", "comparison_table", "console", "group_table", "labels_of", "open_data", "settings_of", "value_of"]
+__all__ = [
+    "ROOT",
+    "check_settings",
+    "comparison_table",
+    "console",
+    "group_table",
+    "labels_of",
+    "open_data",
+    "settings_of",
+    "value_of",
+]
 
 ROOT = typer.Option(None, help="Folder with a named dataset's files, or what the paths in a CSV file are relative to.")
 
@@ -25,6 +37,34 @@ def labels_of(paths: Sequence[Path]) -> list[str]:
     """
     names = [path.name for path in paths]
     return [n if n and names.count(n) == 1 else str(path) for n, path in zip(names, paths, strict=True)]
+
+
+def check_settings(kind: type[Any], settings: Mapping[str, Any]) -> None:
+    """Raise for a setting whose value is of another type than the system's constructor says, before anything runs.
+
+    >>> from foveate.systems import get_system
+    >>> check_settings(get_system("ERM"), {"backbone": 7})
+    Traceback (most recent call last):
+    foveate.errors.FoveateError: ERM takes backbone as str; found 7.
+    """
+    import typing
+
+    from pydantic import ConfigDict, TypeAdapter, ValidationError
+    from pydantic.errors import PydanticUserError
+
+    for name, value in settings.items():
+        for owner in kind.__mro__:
+            declared = getattr(owner.__dict__.get("__init__"), "__annotations__", {})
+            if name not in declared:
+                continue
+            try:
+                hint = typing.get_type_hints(owner.__init__)[name]
+                TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True)).validate_python(value)
+            except ValidationError as error:
+                raise FoveateError(f"{kind.__name__} takes {name} as {declared[name]}; found {value!r}.") from error
+            except (NameError, PydanticUserError, TypeError):  # a type that is only known to type checkers
+                pass
+            break
 
 
 def group_table(report: GroupReport, title: str) -> None:

@@ -40,7 +40,7 @@ def verify(
 
     paths = [model, *(against or [])]
     loaded = {label: load(path) for label, path in zip(labels_of(paths), paths, strict=True)}
-    dataset = open_data(data or "critters:train=16,target=16,val=16,test=64", root)[split]
+    dataset = open_data("critters:train=16,target=16,val=16,test=64" if data is None else data, root)[split]
     report = run_verify(loaded, dataset, images=images, seed=seed)
     echo(json.dumps(report.to_dict(), indent=2, ensure_ascii=False) if as_json else str(report))
     if not report.holds:
@@ -132,6 +132,8 @@ def intervene(
 def _numbers(given: list[str]) -> list[int]:
     words = [word for text in given for word in text.replace(",", " ").split()]
     try:
+        if not words:
+            raise ValueError
         return [int(word) for word in words]
     except ValueError:
         raise FoveateError(f"--drop takes part numbers, such as 3 or 1,3; found '{' '.join(given)}'.") from None

@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from foveate.cli.inputs import ROOT as _ROOT
-from foveate.cli.inputs import comparison_table, group_table, labels_of, open_data, settings_of
+from foveate.cli.inputs import check_settings, comparison_table, group_table, labels_of, open_data, settings_of
 from foveate.cli.screen import console, echo, echo_csv
 from foveate.data.benchmark import Benchmark
 from foveate.data.typed import MAX_SEED
@@ -53,6 +53,7 @@ def fit(
         "backbone": backbone,
     }
     chosen = {k: v for k, v in given.items() if v is not None} | settings_of(settings) | {"on_bad": on_bad}
+    check_settings(kind, chosen)
     if base is not None:
         chosen["base"] = load(base)
     try:

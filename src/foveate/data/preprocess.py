@@ -73,7 +73,13 @@ class Preprocess:
         """``uint8 [3, H, W]`` of any size to ``uint8 [3, h, w]``, antialiased."""
         _, _, rh, rw, top, left = self._window(*image.shape[-2:])
         if image.shape[-2:] != (rh, rw):
-            image = F.interpolate(image[None], (rh, rw), mode="bilinear", antialias=True)[0]
+            if (rh, rw) == (
+                1,
+                1,
+            ) and not image.is_floating_point():  # PyTorch's own kernel for bytes fails on one pixel
+                image = F.interpolate(image[None].float(), (1, 1), mode="bilinear", antialias=True)[0].round().byte()
+            else:
+                image = F.interpolate(image[None], (rh, rw), mode="bilinear", antialias=True)[0]
         h, w = self.size
         return image[:, top : top + h, left : left + w].contiguous()
 

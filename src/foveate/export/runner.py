@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -94,7 +95,8 @@ class Runner:
             return self._read(inputs, masks)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
             raise ModelError(
-                f"{self.folder / SIDECAR} does not describe the graphs beside it: {type(error).__name__} {first_line(error)}"
+                f"{self.folder / SIDECAR} does not describe the graphs beside it: "
+                f"{type(error).__name__} {first_line(error)}"
             ) from error
 
     def _read(self, inputs: Tensor, masks: Sequence[Tensor] | None) -> NDArray[np.float32]:
@@ -151,8 +153,10 @@ def _open_onnx(path: Path, inputs: list[str]) -> Call:
         import onnxruntime  # type: ignore[import-untyped,unused-ignore]
     except ImportError as error:
         raise MissingExtra("onnxruntime", "onnx", "running an ONNX file") from error
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4  # it would print names out of the file as they are; errors are raised anyway
     try:
-        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:
         raise ModelError(f"{path} is not a readable ONNX model: {first_line(error)}") from error
 
@@ -166,10 +170,14 @@ def _open_onnx(path: Path, inputs: list[str]) -> Call:
 
 
 def _open_program(path: Path, inputs: list[str]) -> Call:
+    previous = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # a file that is none is told with a traceback, and then raised as well
     try:
         program = torch.export.load(path).module()
     except Exception as error:
         raise ModelError(f"{path} is not a readable torch.export program: {first_line(error)}") from error
+    finally:
+        logging.disable(previous)
 
     @torch.no_grad()
     def call(*tensors: Tensor) -> list[NDArray[Any]]:

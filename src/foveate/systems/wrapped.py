@@ -242,11 +242,14 @@ def _onnx(path: Path) -> tuple[Logits, dict[str, Any]]:
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 4  # it would print names out of the file as they are; errors are raised anyway
     try:
         session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        inputs, told = session.get_inputs(), session.get_modelmeta().custom_metadata_map
+        str([(one.name, one.shape) for one in inputs])  # names that are no text show when they are read
     except Exception as error:
         raise ModelError(f"{path} is not a readable ONNX model: {first_line(error)}") from error
-    first = _image_input(path, session.get_inputs())
+    first = _image_input(path, inputs)
     fixed = first.shape[0] if isinstance(first.shape[0], int) else None
 
     def run(inputs: Tensor) -> Tensor:
@@ -260,7 +263,6 @@ def _onnx(path: Path) -> tuple[Logits, dict[str, Any]]:
             parts.append(_asked(path, session, first.name, full)[: len(part)])
         return torch.from_numpy(np.concatenate(parts))
 
-    told = session.get_modelmeta().custom_metadata_map
     stated: dict[str, Any] = {}
     try:
         if ONNX_NAMES in told:
