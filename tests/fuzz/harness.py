@@ -119,8 +119,10 @@ def run(case: Case, seconds: float = SECONDS) -> Outcome:
 
 def _command(words: list[str], seconds: float) -> tuple[int | None, str, str]:
     """Exit code, what was printed, and how it ended badly: "", "hang" or a traceback."""
+    from foveate.cli.inputs import console
     from foveate.cli.main import main
 
+    console._buffer.clear()  # what a case could not print must not be printed by the next
     # streams as strict as real ones: a name that is no UTF-8 must not stop the printing
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors=e) for e in ("strict", "backslashreplace"))
     before = sys.argv

@@ -54,11 +54,12 @@ def check_settings(kind: type[Any], settings: Mapping[str, Any]) -> None:
 
     for name, value in settings.items():
         for owner in kind.__mro__:
-            declared = getattr(owner.__dict__.get("__init__"), "__annotations__", {})
+            made = vars(owner).get("__init__")
+            declared = getattr(made, "__annotations__", {})
             if name not in declared:
                 continue
             try:
-                hint = typing.get_type_hints(owner.__init__)[name]
+                hint = typing.get_type_hints(made)[name]
                 TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True)).validate_python(value)
             except ValidationError as error:
                 raise FoveateError(f"{kind.__name__} takes {name} as {declared[name]}; found {value!r}.") from error

@@ -301,7 +301,8 @@ def _image_input(path: Path, inputs: Sequence[Any]) -> Any:
     if first.type != "tensor(float)":
         raise ModelError(f"{path} reads {found}; expected 32-bit floating-point images [batch, 3, height, width].")
     sides = [side for side in first.shape if isinstance(side, int)]
-    if len(first.shape) != 4 or (first.shape[1] not in (3, None) and not isinstance(first.shape[1], str)) or 0 in sides:
+    colours = first.shape[1] if len(first.shape) == 4 else 0
+    if (isinstance(colours, int) and colours != 3) or 0 in sides:
         raise ModelError(f"{path} reads {found}; expected images [batch, 3, height, width], none of them 0.")
     return first
 
