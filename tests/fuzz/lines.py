@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.fuzz.harness import BAD, CHECKED, Case
-from tests.fuzz.verbs import OPEN, SHUT, VERBS, Verb
+from tests.fuzz.values import OPEN, SHUT
+from tests.fuzz.verbs import VERBS, Verb
 from tests.fuzz.world import World
 
 

@@ -18,6 +18,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 from foveate.errors import visible
+from foveate.files import csv_cell
 
 __all__ = ["console", "echo", "echo_csv", "settle_logging", "settle_screen"]
 
@@ -28,9 +29,9 @@ def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
 
 
 def echo_csv(rows: Iterable[Sequence[object]]) -> None:
-    """Print rows as CSV, for the screen or a pipe."""
+    """Print rows as CSV, for the screen or a pipe; text that looks like a formula is made harmless."""
     buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerows(rows)
+    csv.writer(buffer, lineterminator="\n").writerows([csv_cell(cell) for cell in row] for row in rows)
     echo(buffer.getvalue(), nl=False)
 
 
