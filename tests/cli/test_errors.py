@@ -102,7 +102,7 @@ FIT = ("--backbone", "micro_resnet", "--epochs", "1", "--set", "progress=False")
         (("--seed", "-1"), "seed"),
         (("--set", "seed=-1"), "seed=-1"),
         (("--set", "image_size=0"), "image size"),
-        (("--set", "image_size=abc"), "image size"),
+        (("--set", "image_size=abc"), "image_size as"),
         (("--lr", "1e300"), "lr=1e\\+300"),
         (("--set", "lr=nan"), "lr='nan'"),
         (("--set", "checkpoint={d}/empty.pt"), "not a readable checkpoint"),
