@@ -18,6 +18,7 @@ import torch
 
 from benchmarks.pruned_vit import interleaved
 from foveate.extract import FrozenModel, MaskedViT, create_backbone
+from foveate.look import attended
 from foveate.restrict import attended_tokens, extract_crops, greedy_crops
 
 TARGET = 4.0
@@ -33,7 +34,7 @@ def run(
     embedder = FrozenModel.open(create_backbone(model, image_size=(size, size)))
     masked = MaskedViT(embedder.backbone)
     pictures = torch.rand(images, 3, size, size)
-    maps = embedder.attend(pictures).map
+    maps = attended(embedder, pictures).map
 
     def a2() -> torch.Tensor:
         boxes = greedy_crops(maps, [crop], size)
@@ -44,7 +45,7 @@ def run(
         return torch.cat([masked.features(embedder.prepare(x), attended_tokens(m, keep), prune=True) for x, m in parts])
 
     assert a2().shape == glimpse().shape
-    seconds = interleaved({"a2": a2, "glimpse": glimpse, "looking": lambda: embedder.attend(pictures)}, repeats)
+    seconds = interleaved({"a2": a2, "glimpse": glimpse, "looking": lambda: attended(embedder, pictures)}, repeats)
     result = {
         "name": "glimpse_speed",
         "ratio": seconds["a2"] / seconds["glimpse"],

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from foveate.assemble.capabilities import HasParts, TakesMask, network_of
 from foveate.assemble.needs import Needs
-from foveate.assemble.piped import Piped, Reading
+from foveate.assemble.piped import Piped
+from foveate.assemble.reading import Reading
 from foveate.assemble.system import Images
 from foveate.data.dataset import GroupedDataset
 from foveate.data.loading import OnBad

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -17,17 +15,17 @@ from foveate.assemble.choosing import Choice, choose, has_choice, viewed
 from foveate.assemble.graphs import Graph, GraphPlan, pipeline_graphs
 from foveate.assemble.needs import NO_LABELS, Needs
 from foveate.assemble.network import Network
-from foveate.assemble.parts import Parts
+from foveate.assemble.parts import Parts, built
+from foveate.assemble.reading import Reading
 from foveate.assemble.system import Callbacks, Images, System, aligned, training_set
 from foveate.data.dataset import GroupedDataset
-from foveate.data.loading import Loader, OnBad
+from foveate.data.loading import OnBad
 from foveate.data.preprocess import Preprocess
 from foveate.decide.decision import Decision, LinearFit
 from foveate.decide.gradient import CrossEntropy, PooledHead
 from foveate.decide.prompts import TextPrompts
 from foveate.engine import TensorFeed, default_device, seed_everything
-from foveate.errors import DataError, FoveateError, StorageError
-from foveate.extract import FeatureStore
+from foveate.errors import StorageError
 from foveate.extract.features import Features
 from foveate.extract.frozen_model import Models
 from foveate.look import Gaze
@@ -37,25 +35,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 log = logging.getLogger("foveate")
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How images are read: where features are kept, what happens to bad files, how many at a time, where it runs."""
-
-    store: str | Path | None = None
-    on_bad: OnBad = "raise"
-    workers: int = 0
-    batch_size: int = 32
-    seed: int = 0
-    accelerator: str = "auto"
-    progress: bool = True
-
-    def check(self) -> None:
-        if self.batch_size < 1:
-            raise FoveateError(f"batch_size={self.batch_size} does not fit; at least one image is embedded at a time.")
-        if self.on_bad not in ("raise", "skip"):
-            raise FoveateError(f"on_bad is 'raise' or 'skip'; found '{self.on_bad}'.")
 
 
 class Piped(System):
@@ -69,6 +48,8 @@ class Piped(System):
     chosen_: dict[str, Any]
     scores_: list[dict[str, Any]]
     fitted_on_: str
+    pool_needs_: tuple[str, str] | None = None
+    """What a pool that was trained on its own learned from: ``("target", "labels, …")``."""
 
     def parts(self) -> Parts:
         """The five choices, not opened and not fitted."""
@@ -116,7 +97,10 @@ class Piped(System):
             self._train(parts.decide, data, val, callbacks)
             self.selection_, self.chosen_ = parts.decide.history_.selection, {"views": "all"}
         else:
-            self._decide(parts.decide, data, val, callbacks)
+            learned = self._teach_pool(parts, train, target, val, callbacks)
+            self._decide(parts.decide, data, val)
+            if learned is not None and (self.selection_ is None or learned["uses_groups"]):
+                self.selection_ = learned  # the pool's epoch was chosen too, and group labels must not go unsaid
         return self
 
     def _open(self, parts: Parts, data: GroupedDataset) -> None:
@@ -150,21 +134,29 @@ class Piped(System):
     def _learn_look(self, train: GroupedDataset) -> None:
         """Teach the look, where it learns."""
 
-    def _decide(
-        self, decide: LinearFit, data: GroupedDataset, val: GroupedDataset | None, callbacks: Callbacks
-    ) -> None:
+    def _teach_pool(
+        self, parts: Parts, train: GroupedDataset, target: GroupedDataset | None, val: GroupedDataset | None,
+        callbacks: Callbacks,
+    ) -> dict[str, Any] | None:  # fmt: skip
+        """Train a pool with weights by gradient where the decision itself does not; says how its epoch was chosen."""
+        self.pool_needs_ = None
+        if not parts.pool.learns:
+            return None
+        how, decide = self.reading(), parts.decide
+        usual = CrossEntropy(on=decide.on, select=decide.select).set_params(seed=how.seed, progress=how.progress)
+        by = parts.pool.by or usual
+        if isinstance(by, Mapping):
+            by = built("decide", by["kind"], {k: v for k, v in by.items() if k != "kind"})
+        data, where = _data_for(by, train, target)
+        self.pool_needs_ = (where, by.uses)
+        seed_everything(how.seed)
+        self._train(by, self._seen(aligned(self, data)), val, callbacks)
+        return by.history_.selection
+
+    def _decide(self, decide: LinearFit, data: GroupedDataset, val: GroupedDataset | None) -> None:
         """Choose views and strength on ``val`` where there is a choice, and fit a linear decision."""
-        restrict, pool = self.parts_.restrict, self.parts_.pool
-        options = restrict.choices()
+        options = self.parts_.restrict.choices()
         chosen = has_choice(type(self).__name__, options, decide, val)
-        learned = None
-        if pool.learns:
-            how = self.reading()
-            usual = CrossEntropy(on=decide.on, select=decide.select).set_params(seed=how.seed, progress=how.progress)
-            by = pool.by or usual
-            seed_everything(how.seed)
-            self._train(by, data, val, callbacks)
-            learned = by.history_.selection
         every = tuple(sorted({view for views in options.values() for view in views}))
         found = self._pooled(self._feed(data, every))
         choice = Choice(next(iter(options)), decide.strengths()[0])
@@ -177,8 +169,6 @@ class Piped(System):
             final = decide.with_strength(choice.C)
         elif len(decide.strengths()) > 1:  # it tunes itself
             self.selection_ = {"metric": "worst_group", "on": data.name, "uses_groups": True}
-        if learned is not None and (self.selection_ is None or learned["uses_groups"]):
-            self.selection_ = learned  # the pool's epoch was chosen too, and group labels must not go unsaid
         self.views_ = options[choice.views]
         self.parts_.decide = final.fit(viewed(found, self.views_))
         self.chosen_ = {"views": choice.views, "C": final.C_}
@@ -222,7 +212,10 @@ class Piped(System):
         decide = self.parts_.decide
         if isinstance(decide, TextPrompts):
             return NO_LABELS
-        return Needs(train=decide.uses) if self.fitted_on_ != "target" else Needs(train="", target=decide.uses)
+        used = {"train": "", "target": "", "target" if self.fitted_on_ == "target" else "train": decide.uses}
+        if self.pool_needs_ is not None and self.pool_needs_[0] != self.fitted_on_:
+            used[self.pool_needs_[0]] = f"{self.pool_needs_[1]} (pool)"
+        return Needs(**used)
 
     # -- features -------------------------------------------------------------------------
 
@@ -252,23 +245,16 @@ class Piped(System):
         on_bad: OnBad | None = None,
     ) -> Features:  # fmt: skip
         """The features of ``dataset`` from the store, ``[N, V, dim]`` (or maps); computed when they are not there."""
-        chosen, how, parts = self.views_ if views is None else views, self.reading(), self.parts_
+        chosen, parts = self.views_ if views is None else views, self.parts_
         self._to_device()
-        options: dict[str, Any] = {
-            "copies": copies, "seed": how.seed, "workers": how.workers if workers is None else workers,
-            "on_bad": on_bad or how.on_bad, "progress": None if how.progress else lambda done, total: None,
-        }  # fmt: skip
+        what: dict[str, Any]
         if self.whole and (parts.pool.learns or parts.pool.wanted == "vectors"):
             # features of whole images are the same for everyone: other systems find them under the same key
-            options["layer"] = "pooled" if parts.pool.wanted == "vectors" else "maps"
+            what = {"layer": "pooled" if parts.pool.wanted == "vectors" else "maps"}
         else:
-            options["readout"] = lambda _, images: self._features(images, chosen)
-            options["key"] = json.dumps({"views": list(chosen), **parts.recipe()}, sort_keys=True)
-        scale = max(1, self.preprocess_.size[0] // max(parts.extract.model_.size, 1))
-        # fewer at a time when they are read larger than the network sees them
-        at_once = max(min(4, how.batch_size), how.batch_size // scale**2)
-        return FeatureStore(how.store).read(
-            parts.extract.model_.backbone, dataset, self.preprocess_, batch_size=at_once, **options
+            what = {"readout": lambda images: self._features(images, chosen), "key": parts.recipe(), "views": chosen}
+        return self.reading().features(
+            parts.extract.model_, dataset, self.preprocess_, copies=copies, workers=workers, on_bad=on_bad, **what
         )
 
     def _feed(self, dataset: GroupedDataset, views: Chosen, copies: int = 0) -> TensorFeed:
@@ -282,18 +268,9 @@ class Piped(System):
         rows = np.flatnonzero(found.valid)
         return TensorFeed(array, dataset.subset(rows), copies=copies > 0, seed=seed, rows=rows)
 
-    @torch.no_grad()
     def _with_masks(self, dataset: GroupedDataset, views: Chosen) -> NDArray[np.float32]:
         """Features of images that are read together with their true masks; these are not in the store."""
-        view, found = self.preprocess_, []
-        for batch in Loader(dataset, view, cache_bytes=0).in_order(self.reading().batch_size):
-            masks = [dataset.mask(int(i)) for i in batch.indices]
-            if any(m is None for m in masks):
-                raise DataError(f"{type(self).__name__} looks at true masks, and {dataset.name} has none. Add a 'mask' "
-                                "column, or choose another look.")  # fmt: skip
-            made = torch.stack([view.prepare_mask(m) for m in masks if m is not None])
-            found.append(self._features(torch.cat([view.normalise(batch.inputs), made[:, None]], 1), views))
-        return torch.cat(found).cpu().numpy()
+        return self.reading().with_masks(dataset, self.preprocess_, lambda images: self._features(images, views))
 
     # -- prediction -----------------------------------------------------------------------
 
@@ -390,7 +367,7 @@ class Piped(System):
     def _config(self) -> dict[str, Any]:
         return {
             "parts": self.parts_.config(), "views": list(self.views_), "chosen": self.chosen_, "scores": self.scores_,
-            "fitted_on": self.fitted_on_,
+            "fitted_on": self.fitted_on_, "pool_needs": self.pool_needs_,
         }  # fmt: skip
 
     def _tensors(self) -> dict[str, Tensor]:
@@ -409,6 +386,8 @@ class Piped(System):
                 setattr(self, setting, part.model_)
         self.views_ = tuple(int(v) for v in config["views"])
         self.chosen_, self.scores_, self.fitted_on_ = config["chosen"], config["scores"], str(config["fitted_on"])
+        taught = config.get("pool_needs")
+        self.pool_needs_ = None if taught is None else (str(taught[0]), str(taught[1]))
 
 
 def _data_for(decide: Decision, train: GroupedDataset, target: GroupedDataset | None) -> tuple[GroupedDataset, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -9,15 +10,21 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from foveate.assemble.needs import Needs
-from foveate.assemble.parts import Parts
-from foveate.assemble.piped import Piped, Reading
+from foveate.assemble.parts import SLOTS, Parts, built
+from foveate.assemble.piped import Piped
+from foveate.assemble.reading import Reading
 from foveate.data.loading import OnBad
 from foveate.decide.decision import Logistic
+from foveate.errors import FoveateError
 from foveate.extract.extractor import Frozen
 from foveate.look import Everywhere
-from foveate.parameters import Part, configured, unlearned
+from foveate.parameters import Part, configured, setting_names, unlearned
 from foveate.pool.pooling import LearnedPool, OwnPool
 from foveate.restrict.restriction import Nothing
+
+USUAL: dict[str, Callable[[], Part]] = {
+    "look": Everywhere, "restrict": Nothing, "extract": Frozen, "pool": OwnPool, "decide": Logistic,
+}  # fmt: skip
 
 
 @configured
@@ -25,17 +32,18 @@ class Pipeline(Piped):
     """Any five parts as a system: fit, predict, look, save, load, audit, bench; export where the parts can.
 
     Args:
-        look: where to look; by default everywhere.
+        look: where to look; by default everywhere. This and the following: a part, its name (``foveate list looks``),
+            or ``{"kind": name, ...}`` with its settings, as a spec of the bench has it.
         restrict: what is let through; by default everything.
-        extract: the frozen network that reads: a part, a name or a ready backbone.
+        extract: the frozen network that reads: a part, the name of a network, or a ready backbone.
         pool: many places to one vector: a part, an ``nn.Module`` from maps ``[B, C, h, w]`` to ``[B, D]``, or the name
             of one that learns; by default the network's own.
-        decide: fitted on the vectors.
+        decide: fitted on the vectors; by default logistic regression.
         store: folder of the feature store; by default the user's cache.
         on_bad: ``"raise"`` or ``"skip"`` unreadable images.
         workers: processes that decode images.
         batch_size: images embedded at a time.
-        seed: of everything drawn at random.
+        seed: of everything drawn at random, by the pipeline and by parts that were not given ready made.
         accelerator: ``"auto"``, ``"cpu"``, ``"gpu"``.
         progress: show a bar on a terminal.
 
@@ -84,18 +92,31 @@ class Pipeline(Piped):
         return self.look_part if name == "look" else getattr(self, name)
 
     def parts(self) -> Parts:
-        def own(part: Any, usual: Any) -> Any:
-            return usual if part is None else unlearned(part) if isinstance(part, Part) else part
+        return Parts(**{slot: self._part(slot, self._setting(slot)) for slot in SLOTS})
 
-        extract = own(self.extract, None)
-        pool = own(self.pool, OwnPool())
-        return Parts(
-            look=own(self.look_part, Everywhere()),
-            restrict=own(self.restrict, Nothing()),
-            extract=extract if isinstance(extract, Part) else Frozen(extract),
-            pool=pool if isinstance(pool, Part) else LearnedPool(pool),
-            decide=own(self.decide, Logistic()),
-        )
+    def _part(self, slot: str, given: Any) -> Any:
+        """The part that a setting stands for, not opened and not fitted."""
+        if isinstance(given, Part):
+            return unlearned(given)
+        if given is None:
+            part = USUAL[slot]()
+        elif isinstance(given, Mapping):
+            told = dict(given)
+            if "kind" not in told:
+                raise FoveateError(f"{slot} is told by its kind and settings, {{kind: …, …}}; found {told}.")
+            part = built(slot, str(told.pop("kind")), told)
+        elif slot == "extract":
+            part = Frozen(given)
+        elif slot == "pool":
+            part = built("pool", given, {}) if given in ("own", "mean") else LearnedPool(given)
+        else:
+            part = built(slot, str(given), {})
+        takes = setting_names(type(part))  # what was not given as an object has the pipeline's seed
+        if "seed" in takes:
+            part.set_params(seed=self.seed)
+        if "training" in takes:
+            part.set_params(seed=self.seed, progress=self.progress)
+        return part
 
     def _restore(self, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         super()._restore(config, tensors)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from foveate.assemble.piped import Piped, Reading
+from foveate.assemble.piped import Piped
+from foveate.assemble.reading import Reading
 from foveate.data.loading import OnBad
 from foveate.decide.decision import BalancedLogistic, Decision, Logistic
 from foveate.decide.dfr import C_GRID

@@ -113,10 +113,10 @@ class PartPoints:
         return cls(*(np.concatenate(column) for column in zip(*rows, strict=True)))
 
 
-Cells = Literal["corner", "centre"]
+CellPlaces = Literal["corner", "centre"]
 
 
-def part_centroids(maps: Tensor, image_size: tuple[int, int], *, cells: Cells = "centre") -> tuple[Tensor, Tensor]:
+def part_centroids(maps: Tensor, image_size: tuple[int, int], *, cells: CellPlaces = "centre") -> tuple[Tensor, Tensor]:
     """Map-weighted mean position of every foreground part in pixels, ``[B, K, 2]`` as (x, y), and whether the
     part is active, ``[B, K]`` (its map exceeds 0.5 somewhere).
 
@@ -144,7 +144,7 @@ def part_centroids(maps: Tensor, image_size: tuple[int, int], *, cells: Cells = 
 
 
 def part_points(
-    maps: Tensor, keypoints: ArrayLike, boxes: ArrayLike, image_size: tuple[int, int], *, cells: Cells = "corner"
+    maps: Tensor, keypoints: ArrayLike, boxes: ArrayLike, image_size: tuple[int, int], *, cells: CellPlaces = "corner"
 ) -> PartPoints:
     """Centroids of ``maps [B, K + 1, h, w]`` and ``keypoints [B, P, 3]`` (x, y, visible), relative to
     ``boxes [B, 4]`` (x0, y0, x1, y1), all in pixels of images of ``image_size`` (height, width).

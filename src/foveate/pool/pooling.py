@@ -49,7 +49,7 @@ class LearnedPool(Part):
             a ready ``nn.Module`` from maps ``[B, C, h, w]`` to ``[B, D]``.
         args: its arguments beside the number of channels.
         by: the :class:`~foveate.decide.CrossEntropy` that trains it where the decision itself trains nothing by
-            gradient; by default that of the decision, or one with its usual settings.
+            gradient (or ``{"kind": "cross-entropy", ...}`` with its settings); by default one with its usual settings.
 
     >>> import torch
     >>> pool = LearnedPool("attention", args={"queries": 4})
@@ -79,6 +79,10 @@ class LearnedPool(Part):
         if maps.ndim == 5:
             return self.module_(maps.flatten(0, 1)).unflatten(0, maps.shape[:2]).flatten(1)
         return self.module_(maps)
+
+    def plain(self) -> dict[str, Any]:
+        by = {"kind": "cross-entropy", **self.by.plain()} if isinstance(self.by, Part) else self.by
+        return {**super().plain(), "by": by}
 
     def learned(self) -> dict[str, Any]:
         if isinstance(self.kind, nn.Module):

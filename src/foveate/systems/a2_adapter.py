@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, field, replace
 from typing import Any, ClassVar, Literal
@@ -17,7 +16,7 @@ from foveate.assemble.probe import Probe
 from foveate.data.dataset import GroupedDataset
 from foveate.decide import reweight
 from foveate.errors import FoveateError
-from foveate.extract import FeatureStore, Frozen
+from foveate.extract import Frozen
 from foveate.extract.features import Features
 from foveate.extract.views import Views
 from foveate.look import AdaptedAttention, AdapterSettings, candidate_grid, scaled_grids, train_adapter
@@ -161,15 +160,8 @@ class A2Adapter(Probe):
     ) -> Features:
         """Something of every image of ``dataset`` that does not depend on the adapter, computed once."""
         self._to_device()
-        how = self.reading()
         key = {"what": what, "frame": self.parts_.look.frame, "zoom": self.parts_.restrict.zoom_, **recipe}
-        scale = max(1, self.preprocess_.size[0] // max(self.embedder_.size, 1))
-        return FeatureStore(how.store).read(
-            self.embedder_.backbone, dataset, self.preprocess_, readout=lambda _, images: readout(images),
-            key=json.dumps(key, sort_keys=True), workers=how.workers, on_bad=how.on_bad,
-            batch_size=max(min(4, how.batch_size), how.batch_size // scale**2),
-            progress=None if how.progress else lambda done, total: None,
-        )  # fmt: skip
+        return self.reading().features(self.embedder_, dataset, self.preprocess_, readout=readout, key=key)
 
     # -- what is said and saved -----------------------------------------------------------
 
