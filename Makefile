@@ -15,7 +15,7 @@ PIP    := $(BIN)/python -m pip install --disable-pip-version-check --quiet $(EXT
 LIMITS := -o faulthandler_timeout=420 -o faulthandler_exit_on_timeout=true
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: setup demo test gate check bench slow clean
+.PHONY: setup demo test gate check bench slow fuzz clean
 
 setup: $(VENV)/.dev
 
@@ -31,6 +31,10 @@ gate: $(VENV)/.dev
 
 slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "slow or gate"
+
+# thousands of bad inputs over every verb and format, with counts by group; a sample is part of `make test`
+fuzz: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --show 20
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

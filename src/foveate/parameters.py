@@ -15,6 +15,8 @@ from foveate.errors import FoveateError, suggest
 T = TypeVar("T")
 TRAINING = "training"
 """The one setting whose own fields may be given by their short names: ``ERM(epochs=3)``."""
+MAX_SEED = 2**32 - 1
+"""Seeds are from 0 to this: what all of NumPy, scikit-learn and PyTorch take."""
 
 
 def usual_training() -> Any:

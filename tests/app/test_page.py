@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
+from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 import pytest
@@ -183,8 +184,11 @@ def test_bad_uploads_are_turned_away(tab: Any, served: Served) -> None:
     "path", ["gradio_api/file=/etc/passwd", "gradio_api/file=../../etc/passwd", "gradio_api/file={model}/system.json"]
 )
 def test_no_path_reaches_the_disk(served: Served, path: str) -> None:
+    base, _, token = served.address.partition("?token=")
+    cookie = f"foveate-{urlsplit(base).port}={token}"
+    assert urlopen(Request(base, headers={"Cookie": cookie}), timeout=20).status == 200
     with pytest.raises(HTTPError) as refused:
-        urlopen(Request(served.address + path.format(model=served.folder)), timeout=20)
+        urlopen(Request(base + path.format(model=served.folder), headers={"Cookie": cookie}), timeout=20)
     assert refused.value.code in (403, 404)
 
 

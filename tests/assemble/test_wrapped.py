@@ -201,3 +201,34 @@ def test_an_exported_model_is_wrapped_as_it_was(tmp_path: Path) -> None:
     again = fv.wrap(tmp_path / "exported" / "model.pt2", trust=True)
     assert again.class_names_ == erm.class_names_
     np.testing.assert_allclose(again.predict_proba(bench.test), erm.predict_proba(bench.test), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("odd", "said"),
+    [
+        ({"inputs": 0}, "has 0 inputs"),
+        ({"inputs": 2}, "has 2 inputs"),
+        ({"kind": 7}, "expected 32-bit floating-point images"),
+        ({"shape": (0, 3, 32, 32)}, "none of them 0"),
+        ({"shape": ("b", 3)}, r"expected images \[batch, 3, height, width\]"),
+    ],
+)
+def test_an_onnx_file_that_reads_no_images_is_refused(odd: dict[str, Any], said: str, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    from tests.fuzz.world import onnx_model
+
+    (tmp_path / "m.onnx").write_bytes(onnx_model(**odd))
+    with pytest.raises(ModelError, match=said):
+        fv.wrap(tmp_path / "m.onnx", ["cat", "duck"])
+
+
+def test_an_onnx_file_that_fails_when_it_runs_is_a_sentence(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    from tests.fuzz.world import onnx_model
+
+    (tmp_path / "m.onnx").write_bytes(onnx_model(shape=("b", 3, 32, 32)))
+    model = fv.wrap(tmp_path / "m.onnx", ["cat", "duck"], image_size=16)
+    with pytest.raises(ModelError, match="cannot be run on images"):
+        model.predict(np.zeros((2, 16, 16, 3), np.uint8))

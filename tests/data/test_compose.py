@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 import warnings
 from pathlib import Path
 
@@ -231,7 +232,7 @@ def test_writing_is_whole_or_not_at_all(folder, tmp_path, monkeypatch):
     def full(*args, **options):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(pd.DataFrame, "to_csv", full)
+    monkeypatch.setattr(sys.modules["foveate.data.compose"], "write_rows", full)
     with pytest.raises(StorageError, match="is full"):
         make(folder, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []

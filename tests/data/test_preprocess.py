@@ -131,3 +131,23 @@ def test_grey_images_are_repeated_to_three_channels() -> None:
 def test_images_that_cannot_be_read_as_such_get_a_sentence(images: object, sentence: str) -> None:
     with pytest.raises(DataError, match=sentence):
         as_images(images)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("size", [0, "abc", (0, 4), (4,), (4, 4, 4), 1.5, (True, 4), (4, 10**9), None, [2.0, 2]])
+def test_an_image_size_is_two_whole_numbers(size: object) -> None:
+    with pytest.raises(DataError, match="an image size is height and width in pixels"):
+        Preprocess(size)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "values", [{"mean": (0.5,) * 4}, {"mean": "abc"}, {"std": (0, 1, 1)}, {"std": (float("nan"),) * 3}]
+)
+def test_mean_and_deviation_are_numbers(values: dict[str, object]) -> None:
+    with pytest.raises(DataError, match="for each of red, green and blue"):
+        Preprocess((4, 4), **values)  # type: ignore[arg-type]
+
+
+def test_an_image_may_become_one_pixel() -> None:
+    image = torch.zeros(3, 8, 8, dtype=torch.uint8)
+    image[:, :, 4:] = 200
+    assert Preprocess((1, 1)).prepare(image).flatten().tolist() == [100, 100, 100]

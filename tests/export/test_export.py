@@ -175,3 +175,22 @@ def test_a_description_leads_nowhere_else(erm: fv.ERM, tmp_path: Path) -> None:
     sidecar.write_text(json.dumps(described))
     with pytest.raises(ModelError, match=r"elsewhere\.pt2 is missing"):
         Runner(tmp_path / "out")
+
+
+def test_a_full_disk_is_a_sentence_and_leaves_nothing(
+    erm: fv.ERM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch's own writer of programs ends the process when it cannot write, so it must never see the disk."""
+
+    def saved(program: Any, file: Any) -> None:
+        assert not isinstance(file, (str, Path)), "the library must not write to the disk itself"
+        file.write(b"program")
+
+    def full(*given: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch.export, "save", saved)
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(StorageError, match="is full"):
+        to_folder(erm, tmp_path / "out", "torch-export")
+    assert list(tmp_path.iterdir()) == []

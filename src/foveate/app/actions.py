@@ -6,6 +6,7 @@ They know the session and the page's components, and nothing about where those s
 from __future__ import annotations
 
 import functools
+import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ from foveate.app.views import Change
 from foveate.errors import FoveateError
 from foveate.measure import name_of
 
+log = logging.getLogger("foveate")
 THUMBS = 24
 CANVAS = 448  # pixels of the longer side of what is painted on
 WHICH: dict[str, Which] = {
@@ -119,6 +121,10 @@ class Actions:
                 return {**({self.message: ""} if clears else {}), **handler(*given)}
             except FoveateError as error:
                 return {self.message: render.message(str(error), "bad")}
+            except Exception as error:  # a request that no button makes, or a mistake of ours: the page goes on
+                log.info("%s: %s", getattr(handler, "__name__", "handler"), error, exc_info=True)
+                told = f"That did not work ({type(error).__name__}). Load the page again."
+                return {self.message: render.message(told, "bad")}
 
         # Gradio finds out from the annotations that a handler wants to know what was selected
         wanted = getattr(handler, "__annotations__", {})

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from foveate.data.images import decode_bytes
+from foveate.data.images import decode_bytes, open_image
 from foveate.errors import DataError
 
 UPLOAD_BYTES = 20 * 2**20
@@ -60,7 +60,7 @@ def _size(content: bytes) -> tuple[int, int]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            with Image.open(io.BytesIO(content)) as picture:
+            with open_image(io.BytesIO(content), "upload", most=UPLOAD_PIXELS**2) as picture:
                 return picture.size
     except Image.DecompressionBombError:
         return UPLOAD_PIXELS, UPLOAD_PIXELS

@@ -7,16 +7,20 @@ import functools
 import os
 import shutil
 import tempfile
+import time
+import webbrowser
 from collections.abc import Callable
 from importlib import resources
 from typing import Any
 
 from foveate.app import render
 from foveate.app.actions import EVERY, WHICH, Actions, choices
+from foveate.app.gate import Gate, Gatekeeper
 from foveate.app.guard import UPLOAD_BYTES
 from foveate.app.pictures import PictureFiles
+from foveate.app.serving import check_place, quiet_gradio
 from foveate.app.state import Session
-from foveate.errors import MissingExtra
+from foveate.errors import FoveateError, MissingExtra
 
 Handler = Callable[..., Any]
 _BLUE, _GREY, _LIGHT_BLUE, _LIGHT_GREY = "#0369a1", "#566273", "#38bdf8", "#a8b3c2"
@@ -225,26 +229,46 @@ class Page(Actions):
         self, *, host: str = "127.0.0.1", port: int | None = None, share: bool = False, browser: bool = False,
         block: bool = True,
     ) -> str:  # fmt: skip
-        """Serve the page and give its address; a public link only with ``share``."""
+        """Serve the page and give the address that opens it (with a secret in it); a public one only with ``share``."""
+        from starlette.middleware import Middleware
+
+        check_place(host, port)
+        keeper = Gatekeeper(host)
+        quiet_gradio()
         gr = self.gr
         plain = ("system-ui", "-apple-system", "Segoe UI", "sans-serif")  # nothing is fetched from elsewhere
         theme = gr.themes.Base(
             primary_hue="sky", neutral_hue="slate", font=plain, font_mono=("ui-monospace", "monospace")
         ).set(**_COLOURS)
         style = resources.files("foveate.app").joinpath("style.css").read_text(encoding="utf-8")
-        _, local, public = self.blocks.launch(
-            server_name=host, server_port=port, share=share, inbrowser=browser, prevent_thread_lock=True, quiet=True,
-            max_file_size=UPLOAD_BYTES, allowed_paths=[], footer_links=[], ssr_mode=False, mcp_server=False, pwa=False,
-            enable_monitoring=False, theme=theme, css=f"{style}\n{render.part_css()}",
-            blocked_paths=[str(p.resolve()) for p in self.session.folders.values()],
-        )  # fmt: skip
-        address = str(public or local)
+        try:
+            _, local, public = self.blocks.launch(
+                server_name=host, server_port=port, share=share, inbrowser=False, prevent_thread_lock=True, quiet=True,
+                max_file_size=UPLOAD_BYTES, allowed_paths=[], footer_links=[], ssr_mode=False, mcp_server=False,
+                pwa=False, enable_monitoring=False, theme=theme, css=f"{style}\n{render.part_css()}",
+                blocked_paths=[str(p.resolve()) for p in self.session.folders.values()],
+                app_kwargs={"middleware": [Middleware(Gate, keeper=keeper)]},
+            )  # fmt: skip
+        except (OSError, gr.exceptions.ServerFailedToStartError) as error:
+            raise FoveateError(
+                f"the page cannot be served on {host}: {error}. Choose another --host or --port."
+            ) from error
+        if public:
+            keeper.share(str(public))
+        keeper.started = True
+        address = keeper.open_at(str(public or local))
+        if browser:
+            webbrowser.open(address)
         if block:
             print(f"foveate app: {address}   (Ctrl+C ends it)", flush=True)
-            self.blocks.block_thread()
+            try:
+                while self.blocks.is_running:
+                    time.sleep(0.1)
+            finally:
+                self.close()
         return address
 
     def close(self) -> None:
         """Stop serving."""
-        self.blocks.close()
+        self.blocks.close(verbose=False)
         self.store.close()

@@ -22,8 +22,8 @@ from foveate.assemble.capabilities import sees_images_alone
 from foveate.assemble.system import System
 from foveate.data.preprocess import Preprocess
 from foveate.engine import TrainSettings
-from foveate.errors import FoveateError, ModelError, StorageError, suggest
-from foveate.files import atomic_folder, write_json
+from foveate.errors import FoveateError, ModelError, StorageError, first_line, suggest
+from foveate.files import atomic_folder, recover_folder, write_json
 from foveate.registries import SYSTEMS
 
 FORMAT = 2
@@ -123,7 +123,7 @@ def load(folder: str | Path) -> System:
     >>> bool((again.predict(data.test) == base.predict(data.test)).all())
     True
     """
-    folder = Path(folder).expanduser()
+    folder = recover_folder(Path(folder).expanduser())
     if not (folder / "system.json").is_file():
         raise ModelError(f"{folder} does not hold a saved foveate system (there is no system.json in it).")
     described = _read(folder)
@@ -146,9 +146,8 @@ def load(folder: str | Path) -> System:
     except FoveateError:
         raise
     except Exception as error:  # whatever a changed file can make torch, timm or numpy say
-        reason = (str(error) or type(error).__name__).splitlines()[0][:300]
         raise ModelError(
-            f"the weights in {folder} are of another architecture than its system.json: {reason}"
+            f"the weights in {folder} are of another architecture than its system.json: {first_line(error)[:300]}"
         ) from error
     return system
 

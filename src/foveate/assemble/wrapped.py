@@ -17,7 +17,7 @@ from foveate import compat  # noqa: F401  (before timm)
 from foveate.assemble.network import Network
 from foveate.assemble.system import Images, System
 from foveate.data.preprocess import Preprocess
-from foveate.errors import FoveateError, MissingExtra, ModelError
+from foveate.errors import FoveateError, MissingExtra, ModelError, first_line
 from foveate.extract.backbone import Backbone, BackboneSpec, freeze, list_backbones, native_size, read_state
 from foveate.look import Gaze
 from foveate.look.occlusion import occlusion
@@ -211,7 +211,7 @@ def _from_file(path: Path, trust: bool) -> tuple[Logits, dict[str, Any]]:
             return torch.jit.load(str(path), map_location="cpu").eval(), {}
         found = torch.load(path, map_location="cpu", weights_only=False)
     except Exception as error:
-        raise ModelError(f"{path} cannot be loaded as a {kind} file: {str(error).splitlines()[0]}") from error
+        raise ModelError(f"{path} cannot be loaded as a {kind} file: {first_line(error)}") from error
     if isinstance(found, nn.Module):
         return freeze(found), {}
     raise ModelError(f"{path} holds {type(found).__name__}, not a model; for a state dict say NAME@{path}.")
@@ -244,25 +244,27 @@ def _onnx(path: Path) -> tuple[Logits, dict[str, Any]]:
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 4  # it would print names out of the file as they are; errors are raised anyway
     try:
         session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        inputs, told = session.get_inputs(), session.get_modelmeta().custom_metadata_map
+        str([(one.name, one.shape) for one in inputs])  # names that are no text show when they are read
     except Exception as error:
-        raise ModelError(f"{path} is not a readable ONNX model: {str(error).splitlines()[0]}") from error
-    first = session.get_inputs()[0]
+        raise ModelError(f"{path} is not a readable ONNX model: {first_line(error)}") from error
+    first = _image_input(path, inputs)
     fixed = first.shape[0] if isinstance(first.shape[0], int) else None
 
     def run(inputs: Tensor) -> Tensor:
         pixels = inputs.detach().cpu().contiguous().numpy()
         if fixed is None or fixed == len(pixels):
-            return torch.from_numpy(session.run(None, {first.name: pixels})[0])
+            return torch.from_numpy(_asked(path, session, first.name, pixels))
         parts = []
         for start in range(0, len(pixels), fixed):  # a graph made for one batch size: fill the last one up
             part = pixels[start : start + fixed]
             full = np.concatenate([part, np.repeat(part[-1:], fixed - len(part), axis=0)])
-            parts.append(session.run(None, {first.name: full})[0][: len(part)])
+            parts.append(_asked(path, session, first.name, full)[: len(part)])
         return torch.from_numpy(np.concatenate(parts))
 
-    told = session.get_modelmeta().custom_metadata_map
     stated: dict[str, Any] = {}
     try:
         if ONNX_NAMES in told:
@@ -274,6 +276,37 @@ def _onnx(path: Path) -> tuple[Logits, dict[str, Any]]:
     if len(first.shape) == 4 and all(isinstance(side, int) for side in first.shape[2:]):
         stated["size"] = (first.shape[2], first.shape[3])
     return run, stated
+
+
+def _asked(path: Path, session: Any, name: str, pixels: Any) -> Any:
+    """The first output of a graph, an array of numbers with a row an image."""
+    try:
+        found = session.run(None, {name: pixels})[0]
+    except Exception as error:  # the runtime's own kinds, which differ from version to version
+        raise ModelError(
+            f"{path} cannot be run on images {list(pixels.shape)}: {first_line(error)} If it was made for "
+            "another size, say so with image_size (--size)."
+        ) from error
+    if not isinstance(found, np.ndarray) or found.dtype.kind not in "fiu" or found.ndim < 1:
+        raise ModelError(
+            f"{path} gives {getattr(found, 'dtype', type(found).__name__)} and no logits [batch, classes]."
+        )
+    return found
+
+
+def _image_input(path: Path, inputs: Sequence[Any]) -> Any:
+    """The one input of a graph that reads images; anything else is refused with what was found."""
+    found = ", ".join(f"{i.name}: {i.type.removeprefix('tensor')} {i.shape}" for i in inputs) or "none"
+    if len(inputs) != 1:
+        raise ModelError(f"{path} has {len(inputs)} inputs ({found}); expected one: images [batch, 3, height, width].")
+    first = inputs[0]
+    if first.type != "tensor(float)":
+        raise ModelError(f"{path} reads {found}; expected 32-bit floating-point images [batch, 3, height, width].")
+    sides = [side for side in first.shape if isinstance(side, int)]
+    colours = first.shape[1] if len(first.shape) == 4 else 0
+    if (isinstance(colours, int) and colours != 3) or 0 in sides:
+        raise ModelError(f"{path} reads {found}; expected images [batch, 3, height, width], none of them 0.")
+    return first
 
 
 def _not_found(what: str) -> str:

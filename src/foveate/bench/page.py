@@ -12,6 +12,7 @@ from foveate.bench.spec import Spec, read_spec
 from foveate.bench.table import table
 from foveate.bench.trial import Cell, cells
 from foveate.errors import FoveateError
+from foveate.files import read_text
 
 CAPTIONS = {
     "cep": "CEP of the units of each level, by method",
@@ -110,9 +111,9 @@ def results_page(specs: Sequence[Path], records: Path, out: Path, notes: Path | 
         parts += _study(study, pictures, out.parent)
     if notes is not None:
         try:
-            parts.append(notes.read_text(encoding="utf-8").strip())
-        except OSError as error:
-            raise FoveateError(f"cannot read the notes {notes}: {error.strerror}.") from error
+            parts.append(read_text(notes).strip())
+        except (OSError, UnicodeDecodeError) as error:
+            raise FoveateError(f"cannot read the notes {notes}: {getattr(error, 'strerror', error)}.") from error
     return "\n\n".join(parts) + "\n"
 
 

@@ -6,10 +6,12 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from foveate.errors import FoveateError, MissingExtra
+from foveate.errors import FoveateError, MissingExtra, first_line
 
 FieldPath = tuple[str | int, ...]
 """The way to a field through names and numbers, for instance ``("methods", "DAR", "grid", "lr", 1)``."""
+DEEPEST, MOST = 50, 100_000
+"""Levels and fields of a YAML text at most; aliases can make a short text an endless one."""
 
 
 class Places:
@@ -45,8 +47,12 @@ def read_yaml(text: str) -> tuple[Any, Places]:
         loader = Loader(text)
         node = loader.get_single_node()
         lines: dict[FieldPath, int] = {}
-        _walk(yaml, node, (), lines)
+        _walk(yaml, node, (), lines, [])
         values = None if node is None else loader.construct_document(node)
+    except RecursionError as error:
+        raise FoveateError("this is nested too deeply to be a spec.") from error
+    except (ValueError, TypeError, OverflowError, AttributeError, KeyError) as error:  # a date that is none, say
+        raise FoveateError(f"this is not YAML: {first_line(error)}.") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = "" if mark is None else f"line {mark.line + 1}: "
@@ -63,12 +69,20 @@ def _yaml() -> Any:
     return yaml
 
 
-def _walk(yaml: Any, node: Any, path: FieldPath, lines: dict[FieldPath, int]) -> None:
+def _walk(yaml: Any, node: Any, path: FieldPath, lines: dict[FieldPath, int], above: list[Any]) -> None:
     if node is None:
         return
-    lines.setdefault(path, node.start_mark.line + 1)
+    here = node.start_mark.line + 1
+    if any(node is one for one in above):
+        raise FoveateError(f"line {here}: this contains itself; a spec is plain values.")
+    if len(above) > DEEPEST or len(lines) > MOST:
+        raise FoveateError(f"line {here}: this is nested too deeply, or repeats itself too often, to be a spec.")
+    lines.setdefault(path, here)
+    above = [*above, node]
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise FoveateError(f"line {key.start_mark.line + 1}: the name of a field is plain text.")
             place = (*path, key.value)
             if place in lines:
                 raise FoveateError(
@@ -76,7 +90,7 @@ def _walk(yaml: Any, node: Any, path: FieldPath, lines: dict[FieldPath, int]) ->
                     f"{lines[place]}); remove one."
                 )
             lines[place] = key.start_mark.line + 1
-            _walk(yaml, value, place, lines)
+            _walk(yaml, value, place, lines, above)
     elif isinstance(node, yaml.SequenceNode):
         for number, value in enumerate(node.value):
-            _walk(yaml, value, (*path, number), lines)
+            _walk(yaml, value, (*path, number), lines, above)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -17,7 +18,7 @@ from typing import Any
 
 from foveate.bench.database import Database
 from foveate.errors import FoveateError
-from foveate.files import atomic_file
+from foveate.files import from_csv_cell, read_text, write_rows
 
 JSON_COLUMNS = ("point", "metrics", "settings")
 LOCAL_COLUMNS = ("error", "host")
@@ -178,6 +179,10 @@ def _record(row: Mapping[str, Any]) -> Record:
     for name in JSON_COLUMNS:
         if name in values:
             values[name] = json.loads(values[name])
+            if not isinstance(values[name], dict):
+                raise ValueError(f"'{name}' is no JSON object")
+    if not all(isinstance(v, (int, float)) or v is None for v in values.get("metrics", {}).values()):
+        raise ValueError("'metrics' holds something that is no number")
     values["seed"] = int(values["seed"])
     for name in ("score", "seconds"):
         if values.get(name, "") == "":
@@ -191,19 +196,17 @@ def write_csv(path: str | Path, records: Sequence[Record]) -> Path:
     """Records as a CSV file, whole or not at all, in an order that does not depend on who finished first."""
     names = [n for n in COLUMNS if n not in LOCAL_COLUMNS]
     ordered = sorted(records, key=lambda r: (r.spec, r.dataset, r.method, r.seed, json.dumps(r.point, default=str)))
-    with atomic_file(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, names, lineterminator="\n", extrasaction="ignore")
-        writer.writeheader()
-        writer.writerows(flat(record) for record in ordered)
-    return Path(path)
+    written = (flat(record) for record in ordered)
+    return write_rows(path, [names, *([row[n] for n in names] for row in written)], "\n")
 
 
 def read_csv(path: str | Path) -> list[Record]:
     """Records of a CSV file written by :func:`write_csv`."""
     try:
-        with open(path, newline="", encoding="utf-8") as file:
-            return [_record(row) for row in csv.DictReader(file)]
-    except (OSError, KeyError, ValueError, TypeError) as error:
+        reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
+        rows = ({k: from_csv_cell(v) for k, v in row.items() if k and isinstance(v, str)} for row in reader)
+        return [_record(row) for row in rows]
+    except (OSError, KeyError, ValueError, TypeError, csv.Error, RecursionError) as error:
         raise FoveateError(f"{path} is not a CSV file of records: {error}.") from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -15,7 +16,7 @@ from foveate.bench.run import commit
 from foveate.bench.status import duration
 from foveate.data.benchmark import Benchmark
 from foveate.errors import FoveateError
-from foveate.files import atomic_file
+from foveate.files import from_csv_cell, read_text, write_rows
 
 
 @dataclass(frozen=True)
@@ -93,11 +94,8 @@ class Reproduction:
     def keep(self, path: Path) -> Path:
         """Add the figures to a CSV file, in place of older ones for the same rows."""
         kept = {mine.key: mine for mine in (read_ours(path) if path.exists() else [])} | self.ours
-        with atomic_file(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, [f.name for f in fields(Ours)], lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(asdict(kept[key]) for key in sorted(kept))
-        return path
+        names = [f.name for f in fields(Ours)]
+        return write_rows(path, [names, *([asdict(kept[key])[n] for n in names] for key in sorted(kept))], "\n")
 
 
 def _printed(row: Published) -> list[str]:
@@ -154,11 +152,11 @@ def _measured(row: Published, data: Benchmark) -> tuple[float, str]:
 def read_ours(path: Path) -> list[Ours]:
     """The figures of a CSV file written by :meth:`Reproduction.keep`."""
     try:
-        with open(path, newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
+        reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
+        rows = [{k: from_csv_cell(v) if isinstance(v, str) else v for k, v in row.items()} for row in reader]
         numbers: list[dict[str, Any]] = [{"value": float(r["value"]), "seconds": float(r["seconds"])} for r in rows]
         return [Ours(**{**row, **given}) for row, given in zip(rows, numbers, strict=True)]
-    except (OSError, TypeError, KeyError, ValueError) as error:
+    except (OSError, TypeError, KeyError, ValueError, csv.Error) as error:
         raise FoveateError(f"{path} is not a CSV file of reproduced figures: {error}.") from error
 
 

@@ -76,7 +76,7 @@ def import_modules(names: Sequence[str]) -> None:
     for name in names:
         try:
             importlib.import_module(name)
-        except ImportError as error:
+        except Exception as error:  # a module of the user's own may raise anything
             raise FoveateError(f"cannot import '{name}' (from --import): {error}.") from error
 
 

@@ -15,6 +15,7 @@ import foveate.systems as systems
 from foveate.bench.places import Places, read_yaml
 from foveate.bench.spec_checks import mistakes
 from foveate.errors import FoveateError, suggest
+from foveate.files import read_text
 
 
 class _Strict(BaseModel):
@@ -234,7 +235,7 @@ def read_spec(path: str | Path) -> Spec:
     line 5, methods.base.system: unknown system 'EMR'. Did you mean 'ERM'? Kno
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise FoveateError(f"{path}: cannot read the spec: {getattr(error, 'strerror', error)}.") from error
     return parse_spec(text, str(path))

@@ -11,6 +11,7 @@ from foveate.bench.places import FieldPath
 from foveate.data.registry import loader
 from foveate.engine import TrainSettings, check_metric
 from foveate.errors import FoveateError, suggest
+from foveate.parameters import MAX_SEED
 
 if TYPE_CHECKING:
     from foveate.bench.spec import DataSpec, Method, Spec
@@ -44,6 +45,8 @@ def mistakes(spec: Spec) -> Iterator[Mistake]:
 
 def _seed_mistakes(at: tuple[str, ...], seeds: list[int]) -> Iterator[Mistake]:
     for number, seed in enumerate(seeds):
+        if not 0 <= seed <= MAX_SEED:
+            yield (*at, "seeds", number), f"a seed is a whole number from 0 to {MAX_SEED}; found {seed}."
         if seeds.index(seed) != number:
             yield (*at, "seeds", number), f"the seed {seed} is here a second time; remove one."
 

@@ -13,6 +13,7 @@ from foveate.bench.records import Record
 from foveate.bench.standing import choose
 from foveate.bench.trial import Cell
 from foveate.errors import FoveateError, suggest
+from foveate.files import csv_cell
 from foveate.measure import columns as usual
 from foveate.measure import described
 
@@ -161,5 +162,6 @@ def _csv(rows: Sequence[Line], columns: Sequence[str]) -> str:
     for row in rows:
         figures = [f for c in columns for f in (row.mean(c), row.std(c))]
         shown = ["" if f is None else f"{f:.4f}" for f in figures]
-        writer.writerow([row.dataset, row.method, *shown, len(row.seeds), row.supervision])
+        cells = [row.dataset, row.method, *shown, len(row.seeds), row.supervision]
+        writer.writerow([csv_cell(cell) for cell in cells])
     return out.getvalue().rstrip("\n")

@@ -8,6 +8,7 @@ import typer
 
 from foveate.cli.inputs import ROOT as _ROOT
 from foveate.cli.inputs import labels_of, open_data
+from foveate.cli.screen import echo
 
 
 def app(
@@ -21,16 +22,19 @@ def app(
 ) -> None:
     """Browse images, see where a model looks, switch parts off, paint masks, compare two models."""
     from foveate.app.page import Page
+    from foveate.app.serving import check_place, ending_on_terminate
     from foveate.app.state import Session
     from foveate.assemble.saving import load
     from foveate.errors import FoveateError
 
     if not 2 <= len(what) <= 3:
         raise FoveateError("expected one or two saved models and then the data: foveate app MODEL [MODEL2] DATA.")
-    paths = [Path(p) for p in what[:-1]]
-    labels = labels_of(paths)
-    models = {label: load(path) for label, path in zip(labels, paths, strict=True)}
-    data = open_data(what[-1], root)
-    typer.echo("preparing the page …")
-    session = Session(models, data, folders=dict(zip(labels, paths, strict=True)), limit=limit)
-    Page(session).launch(host=host, port=port, share=share, browser=browser)
+    check_place(host, port)  # before minutes of preparing
+    with ending_on_terminate():
+        paths = [Path(p) for p in what[:-1]]
+        labels = labels_of(paths)
+        models = {label: load(path) for label, path in zip(labels, paths, strict=True)}
+        data = open_data(what[-1], root)
+        echo("preparing the page …")
+        session = Session(models, data, folders=dict(zip(labels, paths, strict=True)), limit=limit)
+        Page(session).launch(host=host, port=port, share=share, browser=browser)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from foveate.cli.inputs import ROOT, open_data, settings_of
+from foveate.cli.screen import echo
 from foveate.errors import DataError, FoveateError
-from foveate.files import atomic_file
+from foveate.files import check_writable, write_rows
+from foveate.parameters import MAX_SEED
 
 if TYPE_CHECKING:
     from foveate.assemble.system import System
@@ -48,7 +50,7 @@ def audit(
     mean: str | None = typer.Option(None, help="Mean a model file expects, for pixels from 0 to 1: 0.5,0.5,0.5."),
     std: str | None = typer.Option(None, help="Standard deviation likewise."),
     trust: bool = typer.Option(False, "--trust", help="Allow model files that hold a program (TorchScript, .pt2)."),
-    seed: int = typer.Option(0, help="Draws the images for the experiments."),
+    seed: int = typer.Option(0, min=0, max=MAX_SEED, help="Draws the images for the experiments."),
     root: Path | None = ROOT,
     on_bad: str = typer.Option("raise", help="What an unreadable image does: raise or skip."),
 ) -> None:
@@ -56,6 +58,9 @@ def audit(
     from foveate.report import audit as run_audit
 
     limits = _limits(fail_under)
+    for place in (out, groups_out):
+        if place is not None:
+            check_writable(place)
     dataset = open_data(data, root)[split]
     if ignore_attributes:
         dataset = _without_attributes(dataset)
@@ -70,14 +75,14 @@ def audit(
     failed = result.failures(limits)  # before writing: a mistyped metric should not leave a report behind
     result.save(out)
     if as_json:
-        typer.echo(json.dumps({**result.to_dict(), "failures": failed}, indent=2, ensure_ascii=False))
+        echo(json.dumps({**result.to_dict(), "failures": failed}, indent=2, ensure_ascii=False))
     else:
-        typer.echo(f"{result.verdict}\nreport: {out}")
+        echo(f"{result.verdict}\nreport: {out}")
     if groups_out is not None:
         _write_groups(result.pseudo_groups(), groups_out, quiet=as_json)
     if failed:
         for sentence in failed:
-            typer.echo(sentence, err=True)
+            echo(sentence, err=True)
         raise typer.Exit(1)
 
 
@@ -118,7 +123,7 @@ def _numbers(option: str, text: str | None) -> tuple[float, ...] | None:
         values = tuple(float(part) for part in text.split(","))
     except ValueError:
         values = ()
-    if len(values) != 3:
+    if len(values) != 3 or not all(math.isfinite(v) for v in values):
         raise FoveateError(f"{option} takes three numbers, for red, green and blue: 0.485,0.456,0.406; found '{text}'.")
     return values
 
@@ -150,12 +155,11 @@ def _write_groups(dataset: GroupedDataset, out: Path, quiet: bool) -> None:
     names = dataset.attribute_names or []
     if dataset.attributes is None:
         raise DataError("there are no groups to write.")
-    with atomic_file(out) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["path", "label", "attribute"])
-        for i in range(len(dataset)):
-            place = Path(dataset.where(i))
-            label = dataset.class_names[dataset.labels[i]]
-            writer.writerow([place.resolve() if place.exists() else place, label, names[dataset.attributes[i]]])
+    rows: list[list[object]] = [["path", "label", "attribute"]]
+    for i in range(len(dataset)):
+        place = Path(dataset.where(i))
+        label = dataset.class_names[dataset.labels[i]]
+        rows.append([place.resolve() if place.exists() else place, label, names[dataset.attributes[i]]])
+    write_rows(out, rows)
     if not quiet:
-        typer.echo(f"groups: {out}")
+        echo(f"groups: {out}")

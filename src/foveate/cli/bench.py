@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from foveate.cli.inputs import ROOT, console, open_data
+from foveate.cli.inputs import ROOT, open_data
+from foveate.cli.screen import console, echo
 from foveate.errors import FoveateError
-from foveate.files import write_text
+from foveate.files import check_writable, read_text, write_text
+from foveate.parameters import MAX_SEED
 
 if TYPE_CHECKING:
     from foveate.bench.records import Record
@@ -30,7 +32,7 @@ def _job(spec: Path, runs: Path, storage: str | None, imports: list[str] | None,
     from foveate.bench.run import Job
 
     try:
-        text = spec.read_text(encoding="utf-8")
+        text = read_text(spec)
     except (OSError, UnicodeDecodeError) as error:
         raise FoveateError(f"{spec}: cannot read the spec: {getattr(error, 'strerror', error)}.") from error
     return Job(text, str(spec), str(runs), storage or str(runs / "records.db"), imports=tuple(imports or ()), **more)
@@ -65,19 +67,19 @@ def run_command(
         methods=tuple(method or ()), datasets=tuple(dataset or ()),
     )  # fmt: skip
     if retry_failed:
-        typer.echo(f"{job.sweep().retry_failed()} failed trials are run again")
-    records = run(job, workers, ray, say=lambda line: typer.echo(line))
+        echo(f"{job.sweep().retry_failed()} failed trials are run again")
+    records = run(job, workers, ray, say=echo)
     if export is not None:
         whole = replace(job, methods=(), datasets=())  # also what earlier runs of other parts made
-        typer.echo(f"wrote {write_csv(export, whole.sweep().current())}")
+        echo(f"wrote {write_csv(export, whole.sweep().current())}")
     failed = [r for r in records if r.state == "failed"]
     if any(r.state == "done" for r in records):
-        typer.echo(table(records, order=list(job.spec().methods)))
+        echo(table(records, order=list(job.spec().methods)))
     if failed:
-        typer.echo(f"{len(failed)} trials failed; foveate bench status {spec} says which.", err=True)
+        echo(f"{len(failed)} trials failed; foveate bench status {spec} says which.", err=True)
     missing = job.sweep().standing().missing()
     for line in missing:
-        typer.echo(f"not there: {line}", err=True)
+        echo(f"not there: {line}", err=True)
     if failed or missing:
         raise typer.Exit(1)
 
@@ -89,7 +91,7 @@ def status_command(
     """How far a run is: done, running, failed, time left."""
     from foveate.bench.status import status
 
-    typer.echo(str(status(_job(spec, runs, storage, imports).sweep())))
+    echo(str(status(_job(spec, runs, storage, imports).sweep())))
 
 
 @bench_app.command("table")
@@ -111,9 +113,9 @@ def table_command(
     records, order = _records(source, runs, storage, imports)
     text = table(records, styles[style], metrics, order)  # type: ignore[arg-type]
     if out is None:
-        typer.echo(text)
+        echo(text)
     else:
-        typer.echo(f"wrote {write_text(out, text + chr(10))}")
+        echo(f"wrote {write_text(out, text + chr(10))}")
 
 
 def _records(
@@ -144,14 +146,16 @@ def plot_command(
     from foveate.bench.plot import plot
 
     records, order = _records(source, runs, storage, imports)
-    typer.echo(f"wrote {plot(records, kind, metric, out, x=x, y=y, order=order)}")
+    echo(f"wrote {plot(records, kind, metric, out, x=x, y=y, order=order)}")
 
 
 @bench_app.command("figures")
 def figures_command(
     spec: Path = _SPEC,
     dataset: str | None = typer.Option(None, help="Label of a dataset of the spec; by default the first."),
-    seed: int | None = typer.Option(None, help="Whose models are drawn; by default the first seed."),
+    seed: int | None = typer.Option(
+        None, min=0, max=MAX_SEED, help="Whose models are drawn; by default the first seed."
+    ),
     methods: list[str] | None = typer.Option(
         None, "--method", help="Models to draw; by default base, DFR, DAR and 'DAR on spurious', where there are any."
     ),
@@ -165,9 +169,9 @@ def figures_command(
     from foveate.bench.trial import Bench
 
     sweep = _job(spec, runs, storage, imports).sweep()
-    drawer = Drawer(Bench(sweep.spec, runs), sweep.current(), dataset, seed, lambda line: typer.echo(line, err=True))
+    drawer = Drawer(Bench(sweep.spec, runs), sweep.current(), dataset, seed, lambda line: echo(line, err=True))
     for path in drawer.save(out, methods):
-        typer.echo(f"wrote {path}")
+        echo(f"wrote {path}")
 
 
 @bench_app.command("page")
@@ -185,7 +189,7 @@ def page_command(
     from foveate.bench.run import import_modules
 
     import_modules(imports or ())
-    typer.echo(f"wrote {write_text(out, results_page(specs, records, out, notes))}")
+    echo(f"wrote {write_text(out, results_page(specs, records, out, notes))}")
 
 
 @bench_app.command("features")
@@ -220,9 +224,9 @@ def features_command(
             found = kept.read(
                 model.backbone, chosen, model.view, layer=layer, batch_size=batch_size, on_bad=on_bad  # type: ignore[arg-type]
             )  # fmt: skip
-            typer.echo(f"{name}: {found} in {kept.root / found.key}")
+            echo(f"{name}: {found} in {kept.root / found.key}")
             if out is not None:
-                typer.echo(f"wrote {save_npz(out / f'{name}.npz', found, chosen)}")
+                echo(f"wrote {save_npz(out / f'{name}.npz', found, chosen)}")
 
 
 @bench_app.command("grid")
@@ -230,7 +234,7 @@ def grid_command(
     data: str = typer.Argument("critters", help="A dataset: name:option=value, CSV file or folder."),
     backbone: list[str] | None = typer.Option(None, help="Backbones to extract with; by default one CNN and one ViT."),
     epochs: int = typer.Option(5, help="Of the base models, for backbones without pretrained weights."),
-    seed: list[int] | None = typer.Option(None, help="Seeds; by default 0."),
+    seed: list[int] | None = typer.Option(None, min=0, max=MAX_SEED, help="Seeds; by default 0."),
     metric: str = typer.Option("worst_group", help="What the heat map shows."),
     out: Path = typer.Option(Path("grid.png"), "--out", "-o", help="Heat map; records go beside it as CSV."),
     only: list[str] | None = typer.Option(None, help="Keep combinations with this part, for instance look=attention."),
@@ -239,15 +243,22 @@ def grid_command(
 ) -> None:
     """Every combination of LOOK, RESTRICT, EXTRACT, POOL and DECIDE on a dataset, as a heat map."""
     from foveate.bench.grid import run_grid
+    from foveate.engine import check_metric
+    from foveate.report.figures import figure_kind
 
+    check_metric(metric)  # before hours of work, not after
+    if metric == "loss":
+        raise FoveateError("the heat map shows a figure of the test set, such as worst_group or average.")
+    figure_kind(check_writable(out))
+    check_writable(runs)
     command = shlex.join(["foveate", *sys.argv[1:]])
     found = run_grid(
         data, backbones=backbone, epochs=epochs, seeds=seed or [0], only=only or [], runs=runs, root=root,
-        command=command, say=lambda line: typer.echo(line),
+        command=command, say=echo,
     )  # fmt: skip
     for line in found.summary(metric):
         console.print(line, markup=False, highlight=False)
-    typer.echo(f"wrote {found.save(out, metric)} and {out.with_suffix('.csv')}")
+    echo(f"wrote {found.save(out, metric)} and {out.with_suffix('.csv')}")
 
 
 def reproduce(
@@ -264,12 +275,12 @@ def reproduce(
 
     ledger = Ledger.published()
     if page is not None:
-        typer.echo(f"wrote {write_text(page, reproduction_page(ledger, records))}")
+        echo(f"wrote {write_text(page, reproduction_page(ledger, records))}")
         return
     if every or what is None:
-        typer.echo(ledger.listing())
+        echo(ledger.listing())
         return
     run = Reproduction(ledger, what, root, command=shlex.join(["foveate", *sys.argv[1:]]))
-    typer.echo(run.report(dry))
+    echo(run.report(dry))
     if records is not None and not dry:
-        typer.echo(f"wrote {run.keep(records)}")
+        echo(f"wrote {run.keep(records)}")

@@ -11,8 +11,10 @@ import typer
 from rich.table import Table
 
 from foveate.cli.inputs import ROOT as _ROOT
-from foveate.cli.inputs import console, open_data
+from foveate.cli.inputs import open_data
+from foveate.cli.screen import console, echo
 from foveate.errors import DataError, suggest
+from foveate.parameters import MAX_SEED
 
 data_app = typer.Typer(help="List, prepare, check, compose and export datasets.", no_args_is_help=True)
 
@@ -27,7 +29,7 @@ def list_data(
 
     rows = catalogue(root)
     if as_json:
-        typer.echo(json.dumps([asdict(row) for row in rows], indent=2, ensure_ascii=False))
+        echo(json.dumps([asdict(row) for row in rows], indent=2, ensure_ascii=False))
         return
     table = Table("name", "images", "licence", "needs", "ready", "what it is")
     for row in rows:
@@ -59,7 +61,7 @@ def check(
         kinds = dict(Counter(problem.kind for problem in report.problems))
         report.counts.update(errors=len(report.errors), warnings=len(report.warnings), kinds=kinds)
     if as_json:
-        typer.echo(json.dumps(report.to_dict(), indent=2, ensure_ascii=False))
+        echo(json.dumps(report.to_dict(), indent=2, ensure_ascii=False))
     else:
         report.print(console)
     if not report.ok or (strict and report.problems):
@@ -79,19 +81,19 @@ def prepare(
 
     preparers = {"dominoes": prepare_dominoes, "cmnist": prepare_cmnist}
     if name == "critters":
-        typer.echo("critters are drawn when asked for; there is nothing to prepare.")
+        echo("critters are drawn when asked for; there is nothing to prepare.")
         return
     refuse_ambiguous(name)
     if name in SOURCES:
-        prepare_source(name, root, typer.echo)
+        prepare_source(name, root, echo)
     elif name in preparers:
-        preparers[name](root, tell=typer.echo)
+        preparers[name](root, tell=echo)
     else:
         known = [*preparers, *SOURCES]
         raise DataError(f"unknown dataset '{name}'.{suggest(name, known)} Can be prepared: {', '.join(known)}.")
     benchmark = open_data(name, root)
     for split, ds in benchmark.splits.items():
-        typer.echo(f"{split:<7} {len(ds):>7,} images, {ds.num_classes} classes, {ds.num_attributes} attributes")
+        echo(f"{split:<7} {len(ds):>7,} images, {ds.num_classes} classes, {ds.num_attributes} attributes")
 
 
 @data_app.command()
@@ -105,7 +107,7 @@ def export(
     from foveate.data.tables import write_csv
 
     written = write_csv(open_data(data, root), out, overwrite)
-    typer.echo(f"wrote {written}")
+    echo(f"wrote {written}")
 
 
 @data_app.command()
@@ -132,7 +134,7 @@ def compose(
     on_bad: str = typer.Option("skip", help="What an unreadable picture does: raise or skip."),
     reuse: bool = typer.Option(False, "--reuse", help="Let an object appear several times within its split."),
     overwrite: bool = typer.Option(False, "--overwrite", help="Replace what is there."),
-    seed: int = typer.Option(0, help="Same seed, same pictures."),
+    seed: int = typer.Option(0, min=0, max=MAX_SEED, help="Same seed, same pictures."),
 ) -> None:
     """Paste objects on scenes, Waterbirds-style, with a spurious correlation of the strength you choose."""
     from foveate.data.compose import compose as run_compose
@@ -145,7 +147,7 @@ def compose(
         mask_threshold=mask_threshold, soft_edge=soft_edge, image_format=image_format, on_bad=on_bad,
         reuse=reuse, overwrite=overwrite,
     )  # fmt: skip
-    typer.echo(f"wrote {out}: {benchmark}")
+    echo(f"wrote {out}: {benchmark}")
 
 
 def assets_command(
@@ -156,7 +158,7 @@ def assets_command(
     from foveate import assets
 
     if fetch is not None:
-        typer.echo(f"{fetch}: {assets.fetch(fetch, root, tell=typer.echo)}")
+        echo(f"{fetch}: {assets.fetch(fetch, root, tell=echo)}")
         return
     table = Table("name", "size", "licence", "ready", "sources")
     for row in assets.status(root):

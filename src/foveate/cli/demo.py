@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.text import Text
 
-from foveate.cli.inputs import comparison_table, console, group_table
+from foveate.cli.inputs import comparison_table, group_table
+from foveate.cli.screen import console
+from foveate.files import check_writable
+from foveate.parameters import MAX_SEED
 
 if TYPE_CHECKING:
     from foveate.assemble.system import System
@@ -79,7 +82,9 @@ SYSTEMS: dict[str, Build] = {
 
 def demo(
     out: Path = typer.Option(Path("foveate-demo"), "--out", "-o", help="Folder for the models and the report."),
-    seed: int = typer.Option(0, help="Another seed draws other animals and starts from other weights."),
+    seed: int = typer.Option(
+        0, min=0, max=MAX_SEED, help="Another seed draws other animals and starts from other weights."
+    ),
     strength: float = typer.Option(0.95, help="How often animal and habitat go together in training."),
 ) -> None:
     """Draw critters on habitats, train on them, and show what the classifier really looks at."""
@@ -88,6 +93,7 @@ def demo(
     from foveate.report import audit
 
     began = time.perf_counter()
+    check_writable(out / "report.html")
     data = critters(seed=seed, strength=strength)
     names = data.train
     console.print(

@@ -8,6 +8,8 @@ import typer
 
 from foveate.cli.inputs import ROOT as _ROOT
 from foveate.cli.inputs import open_data
+from foveate.cli.screen import echo
+from foveate.files import check_writable
 
 
 def export(
@@ -24,6 +26,7 @@ def export(
     from foveate.assemble.saving import load
     from foveate.export import to_folder
 
+    check_writable(out)
     system = load(model)
     given = None
     if data is not None:
@@ -31,7 +34,7 @@ def export(
         given = [dataset[i].image for i in range(min(images, len(dataset)))]
     parity = to_folder(system, out, format, images=given, tolerance=tolerance)
     files = ", ".join(sorted(p.name for p in out.iterdir()))
-    typer.echo(f"wrote {out} ({files})\nchecked: {parity}")
+    echo(f"wrote {out} ({files})\nchecked: {parity}")
 
 
 def card(
@@ -49,7 +52,7 @@ def card(
 
     text = model_card(load(model), None if data is None else open_data(data, root)[split], on_bad=on_bad)
     if out is None:
-        typer.echo(text, nl=False)
+        echo(text, nl=False)
     else:
         write_text(out, text)
-        typer.echo(f"wrote {out}")
+        echo(f"wrote {out}")

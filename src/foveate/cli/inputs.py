@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+import typing
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
+
+from foveate.cli.screen import console
+from foveate.errors import FoveateError
 
 if TYPE_CHECKING:  # these load torch, which a listing or a mistyped command can do without
     from foveate.data.benchmark import Benchmark
     from foveate.measure import GroupReport
 
-__all__ = ["ROOT", "comparison_table", "console", "group_table", "labels_of", "open_data", "settings_of"]
+__all__ = [
+    "ROOT",
+    "check_settings",
+    "comparison_table",
+    "console",
+    "group_table",
+    "labels_of",
+    "open_data",
+    "settings_of",
+]
 
-console = Console()
 ROOT = typer.Option(None, help="Folder with a named dataset's files, or what the paths in a CSV file are relative to.")
 
 
@@ -42,6 +55,44 @@ def labels_of(paths: Sequence[Path]) -> list[str]:
     """
     names = [path.name for path in paths]
     return [n if n and names.count(n) == 1 else str(path) for n, path in zip(names, paths, strict=True)]
+
+
+def check_settings(kind: type[Any], settings: Mapping[str, Any]) -> None:
+    """Raise for a setting whose value is of another type than the system's constructor says, before anything runs.
+
+    >>> from foveate.systems import get_system
+    >>> check_settings(get_system("ERM"), {"backbone": 7})
+    Traceback (most recent call last):
+    foveate.errors.FoveateError: ERM takes backbone as str; found 7.
+    """
+    from pydantic import ConfigDict, TypeAdapter, ValidationError
+    from pydantic.errors import PydanticUserError
+
+    for name, value in settings.items():
+        declared, owner = _declared(kind, name)
+        if owner is None:
+            continue
+        try:
+            # by itself: beside it may stand a type that is only known to type checkers
+            alone = SimpleNamespace(__annotations__={name: declared})
+            hint = typing.get_type_hints(alone, globalns=vars(sys.modules[owner.__module__]))[name]
+            TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True)).validate_python(value)
+        except ValidationError as error:
+            raise FoveateError(f"{kind.__name__} takes {name} as {declared}; found {value!r}.") from error
+        except (NameError, PydanticUserError, TypeError):  # such a type itself
+            pass
+
+
+def _declared(kind: type[Any], name: str) -> tuple[Any, type[Any] | None]:
+    """How a setting is declared, as a field or in a constructor that was written out, and in which class."""
+    for owner in kind.__mro__:
+        if "__dataclass_fields__" in vars(owner):  # its constructor also repeats the fields of other modules' classes
+            found = vars(owner).get("__annotations__", {})
+        else:
+            found = getattr(vars(owner).get("__init__"), "__annotations__", {})
+        if name in found:
+            return found[name], owner
+    return None, None
 
 
 def group_table(report: GroupReport, title: str) -> None:

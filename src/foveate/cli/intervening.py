@@ -11,8 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from foveate.cli.inputs import ROOT as _ROOT
-from foveate.cli.inputs import console, labels_of, open_data
+from foveate.cli.inputs import labels_of, open_data
+from foveate.cli.screen import console, echo
 from foveate.errors import FoveateError, ModelError
+from foveate.files import check_writable
+from foveate.parameters import MAX_SEED
 
 _DATA = "A CSV file, a folder, or a dataset name with options: critters:strength=0.9."
 
@@ -23,7 +26,7 @@ def verify(
     against: list[Path] | None = typer.Option(None, help="Another saved model to show beside it; may be repeated."),
     images: int = typer.Option(16, help="How many images to test on."),
     split: str = typer.Option("test", help="train, target, val or test."),
-    seed: int = typer.Option(0, help="Chooses the images and the noise."),
+    seed: int = typer.Option(0, min=0, max=MAX_SEED, help="Chooses the images and the noise."),
     as_json: bool = typer.Option(False, "--json", help="Print the figures for programs."),
     root: Path | None = _ROOT,
 ) -> None:
@@ -37,9 +40,9 @@ def verify(
 
     paths = [model, *(against or [])]
     loaded = {label: load(path) for label, path in zip(labels_of(paths), paths, strict=True)}
-    dataset = open_data(data or "critters:train=16,target=16,val=16,test=64", root)[split]
+    dataset = open_data("critters:train=16,target=16,val=16,test=64" if data is None else data, root)[split]
     report = run_verify(loaded, dataset, images=images, seed=seed)
-    typer.echo(json.dumps(report.to_dict(), indent=2, ensure_ascii=False) if as_json else str(report))
+    echo(json.dumps(report.to_dict(), indent=2, ensure_ascii=False) if as_json else str(report))
     if not report.holds:
         raise typer.Exit(1)
 
@@ -66,7 +69,7 @@ def intervene(
     from foveate.intervene.search import part_count
 
     if out is not None:
-        check_folder(out)
+        check_folder(check_writable(out))
     before: Any = load(model)
     parts = part_count(before)
     if drop is None and q is None and auto is None and not clear:
@@ -110,7 +113,7 @@ def intervene(
         "supervision": changed.supervision(),
     }
     if as_json:
-        typer.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        echo(json.dumps(told, indent=2, ensure_ascii=False))
         return
     if found is not None:
         alone = ", ".join(f"{k}: {100 * v:.1f}" for k, v in found.scores.items())
@@ -129,6 +132,8 @@ def intervene(
 def _numbers(given: list[str]) -> list[int]:
     words = [word for text in given for word in text.replace(",", " ").split()]
     try:
+        if not words:
+            raise ValueError
         return [int(word) for word in words]
     except ValueError:
         raise FoveateError(f"--drop takes part numbers, such as 3 or 1,3; found '{' '.join(given)}'.") from None

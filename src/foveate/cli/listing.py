@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from foveate.cli.inputs import console
+from foveate.cli.screen import console, echo
 from foveate.errors import FoveateError, suggest
 from foveate.registries import KINDS
 
@@ -21,7 +21,7 @@ def list_things(
     if kind is None:
         counts = {plural: len(registry) for plural, registry in KINDS.items()}
         if as_json:
-            typer.echo(json.dumps(counts, indent=2))
+            echo(json.dumps(counts, indent=2))
             return
         table = Table("kind", "how many")
         for plural, count in counts.items():
@@ -34,7 +34,7 @@ def list_things(
     summaries = KINDS[kind.lower()].summaries()
     if as_json:
         rows = [{"name": name, "summary": summary} for name, summary in summaries.items()]
-        typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        echo(json.dumps(rows, indent=2, ensure_ascii=False))
         return
     table = Table("name", "what it is")
     for name, summary in summaries.items():

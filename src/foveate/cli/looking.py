@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from foveate.cli.screen import echo
 from foveate.errors import DataError, UnreadableImage
 from foveate.files import atomic_file
 
@@ -82,7 +83,7 @@ def look(
         with atomic_file(out) as temporary:
             look_sheet(sheet, columns).save(temporary)
     shown = ", ".join(told[:8]) + (f" and {len(told) - 8} more" if len(told) > 8 else "")
-    typer.echo(f"wrote {out}: {shown}")
+    echo(f"wrote {out}: {shown}")
 
 
 def _looker(
@@ -131,7 +132,7 @@ def _batches(files: Sequence[Path], on_bad: str) -> Iterator[tuple[list[Path], l
             except UnreadableImage as error:
                 if on_bad == "raise":
                     raise
-                typer.echo(f"skipped: {error}", err=True)
+                echo(f"skipped: {error}", err=True)
         if read:
             yield [p for p, _ in read], [o for _, o in read]
 

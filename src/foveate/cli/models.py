@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,9 +10,11 @@ import typer
 from rich.text import Text
 
 from foveate.cli.inputs import ROOT as _ROOT
-from foveate.cli.inputs import comparison_table, console, group_table, labels_of, open_data, settings_of
+from foveate.cli.inputs import check_settings, comparison_table, group_table, labels_of, open_data, settings_of
+from foveate.cli.screen import console, echo, echo_csv
 from foveate.errors import DataError
-from foveate.files import atomic_file
+from foveate.files import check_writable, write_rows
+from foveate.parameters import MAX_SEED
 
 if TYPE_CHECKING:
     from foveate.data.benchmark import Benchmark
@@ -31,7 +31,7 @@ def fit(
     epochs: int | None = typer.Option(None),
     lr: float | None = typer.Option(None),
     batch_size: int | None = typer.Option(None),
-    seed: int | None = typer.Option(None),
+    seed: int | None = typer.Option(None, min=0, max=MAX_SEED),
     select: str | None = typer.Option(None, help="Metric on val that chooses the epoch."),
     base: Path | None = typer.Option(None, help="A saved model to start from (DFR, DAR)."),
     settings: list[str] | None = typer.Option(None, "--set", help="Any further setting as name=value."),
@@ -45,7 +45,7 @@ def fit(
     from foveate.assemble.saving import check_folder, load
     from foveate.systems import get_system
 
-    check_folder(out)  # before hours of work, not after
+    check_folder(check_writable(out))  # before hours of work, not after
     kind = get_system(system)
     given = {
         "epochs": epochs,
@@ -56,6 +56,7 @@ def fit(
         "backbone": backbone,
     }
     chosen = {k: v for k, v in given.items() if v is not None} | settings_of(settings) | {"on_bad": on_bad}
+    check_settings(kind, chosen)
     if base is not None:
         chosen["base"] = load(base)
     try:
@@ -69,7 +70,7 @@ def fit(
     else:
         model.fit(benchmark.train, target=benchmark.target if with_target else None, val=val)
     model.save(out)
-    typer.echo(f"saved {type(model).__name__} to {out} ({model.supervision()})")
+    echo(f"saved {type(model).__name__} to {out} ({model.supervision()})")
     if val is not None and set(val.class_names) <= set(model.class_names_):  # not when it learned the attribute
         from foveate.assess import evaluate as run_evaluate
 
@@ -105,12 +106,12 @@ def evaluate(
     reports = {name: run_evaluate(model, dataset, on_bad=on_bad) for name, model in loaded.items()}
     if metric is not None:
         for name, report in reports.items():
-            typer.echo(f"{name} {metric} {described(metric).text(report.value(metric))}")
+            echo(f"{name} {metric} {described(metric).text(report.value(metric))}")
             for remark in report.remarks():  # beside the figure, not in what a program reads
-                typer.echo(f"{name}: {remark}", err=True)
+                echo(f"{name}: {remark}", err=True)
         return
     if as_json:
-        typer.echo(json.dumps({name: report.to_dict() for name, report in reports.items()}, indent=2))
+        echo(json.dumps({name: report.to_dict() for name, report in reports.items()}, indent=2))
         return
     for name, report in reports.items():
         group_table(report, f"{name} on {split}")
@@ -137,6 +138,8 @@ def predict(
     from foveate.assemble.system import aligned
     from foveate.measure import NO_ANSWER, decided_by_shares, name_of
 
+    if out is not None:
+        check_writable(out)
     system = load(model)
     dataset = aligned(system, open_data(data, root)[split])
     chances = system.predict_proba(dataset, on_bad=on_bad)
@@ -147,13 +150,12 @@ def predict(
         told = [name_of(int(answer), system.class_names_), chance]
         rows.append([dataset.where(i), dataset.class_names[dataset.labels[i]], *told])
     if silent := int((answers == NO_ANSWER).sum()):
-        typer.echo(f"no answer for {silent} of {len(answers)} images: the model gave NaN.", err=True)
+        echo(f"no answer for {silent} of {len(answers)} images: the model gave NaN.", err=True)
     if out is None:
-        csv.writer(sys.stdout).writerows(rows)
+        echo_csv(rows)
         return
-    with atomic_file(out) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows(rows)
-    typer.echo(f"wrote {out}")
+    write_rows(out, rows)
+    echo(f"wrote {out}")
 
 
 def systems() -> None:

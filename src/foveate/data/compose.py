@@ -20,8 +20,9 @@ from foveate.data.composite_sources import SourceTable
 from foveate.data.dataset import GroupedDataset
 from foveate.data.images import FileImages
 from foveate.data.pools import Deck, cell_counts, deal, shuffled_cells
+from foveate.data.preprocess import MAX_SIDE
 from foveate.errors import DataError, UnreadableImage, suggest
-from foveate.files import atomic_folder
+from foveate.files import atomic_folder, write_rows
 
 Counts = int | Mapping[str, int]
 FRACTIONS = {"target": 0.1, "val": 0.1, "test": 0.2}
@@ -104,6 +105,8 @@ def compose(
         ``background``.
     """
     _check_settings(scale, size, on_bad, image_format, mask_threshold)
+    if not 0 <= soft_edge <= size:
+        raise DataError(f"soft_edge is the width of the edge in pixels, from 0 to {size}; found {soft_edge}.")
     bias = _centre_bias(position)
     target = None if out is None else _check_out(Path(out), overwrite)
     fore = SourceTable.read("foregrounds", foregrounds, fg_path, fg_label, split, root, fg_mask)
@@ -172,6 +175,8 @@ def _cells(
                 f"The groups are {', '.join(groups)}."
             )
         return np.array([wanted.get(g, 0) for g in groups], dtype=np.int64).reshape(len(classes), len(scenes))
+    if wanted is not None and wanted < 0:
+        raise DataError(f"counts for {split}: a number of images is 0 or more; found {wanted}.")
     if wanted is None:
         totals = [int(n) for n in available]
     else:
@@ -229,8 +234,8 @@ def _check_settings(scale: tuple[float, float], size: int, on_bad: str, image_fo
         raise DataError(
             f"scale is (smallest, largest) share of the image, 0 < smallest <= largest <= 1; found {scale}."
         )
-    if size < 8:
-        raise DataError(f"size is the output side in pixels, at least 8; found {size}.")
+    if not 8 <= size <= MAX_SIDE:
+        raise DataError(f"size is the output side in pixels, from 8 to {MAX_SIDE:,}; found {size}.")
     if on_bad not in ("raise", "skip"):
         raise DataError(f"on_bad is 'raise' or 'skip', found '{on_bad}'.")
     if image_format not in ("png", "jpg"):
@@ -321,5 +326,6 @@ def _write(benchmark: Benchmark, out: Path, image_format: str) -> Benchmark:
                 extras=ds.extras,
                 name=ds.name,
             )
-        pd.DataFrame(rows).to_csv(folder / TABLE, index=False)
+        columns = list(rows[0]) if rows else []
+        write_rows(folder / TABLE, [columns, *([row[c] for c in columns] for row in rows)], "\n")
     return Benchmark(benchmark.name, written, {**benchmark.notes, "folder": str(out)})

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from foveate.data.benchmark import SPLITS
 from foveate.data.composite import tight_box
 from foveate.data.images import decode, decode_mask
+from foveate.data.scan import read_frame
 from foveate.errors import DataError, UnreadableImage, suggest
 
 
@@ -141,9 +142,9 @@ def _read_csv(what: str, path: Path) -> pd.DataFrame:
     if not path.is_file():
         raise DataError(f"{what}: there is no file {path}; give a CSV file.")
     try:
-        return pd.read_csv(path)
-    except (ValueError, OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{what}: {path} is not a CSV file that can be read: {error}") from error
+        return read_frame(path)
+    except DataError as error:
+        raise DataError(f"{what}: {error}") from error
 
 
 def _fill(what: str, template: str, row: Mapping[str, object], frame: pd.DataFrame) -> str:

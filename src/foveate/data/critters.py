@@ -105,10 +105,11 @@ def critters(
         _check_strength(name, value)
     attribute = _attribute(attribute, strengths)
     names = {"habitat": list(HABITATS), "colour": list(COATS), "second": list(THINGS)}
-    sizes = dict(zip(SPLITS, (train, target, val, test), strict=True))
+    given = zip(SPLITS, (train, target, val, test), strict=True)
+    sizes = {split: _size(split, asked, classes) for split, asked in given}  # all of them before anything is drawn
     made: dict[str, GroupedDataset] = {}
     for number, split in enumerate(SPLITS):
-        count = _size(split, sizes[split], classes)
+        count = sizes[split]
         if count == 0:
             continue
         chosen = {"val": val_strength, "test": test_strength}.get(split)
@@ -331,7 +332,7 @@ def _dataset(
 
 def _size(split: str, given: int | None, classes: int) -> int:
     if given is not None:
-        if isinstance(given, bool) or given != int(given) or given < 0:
+        if isinstance(given, (bool, str)) or given != int(given) or given < 0:
             raise DataError(f"{split} must be a whole number of images, 0 or more; found {given!r}.")
         return int(given)
     if split == "train":

@@ -7,8 +7,10 @@ lazy and never trusts the file: every failure becomes an :class:`~foveate.errors
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import io
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,12 +21,15 @@ from numpy.typing import NDArray
 from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from foveate.errors import UnreadableImage
+from foveate.files import open_regular
 
 IMAGE_SUFFIXES = frozenset(
     {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".jp2", ".avif"}
 )
 MAX_PIXELS = 100_000_000
 """Images above this many pixels are refused as decompression bombs (100 megapixels)."""
+DECODERS = ("PNG", "JPEG", "GIF", "BMP", "PPM", "WEBP", "TIFF", "JPEG2000", "AVIF")
+"""What is tried on a file, whatever its name says; nothing that starts another program (EPS starts Ghostscript)."""
 NO_SUCH_FILE = "there is no such file"
 """The reason an :class:`~foveate.errors.UnreadableImage` gives when the file is missing."""
 
@@ -74,19 +79,48 @@ def _to_8_bit(picture: Image.Image) -> Image.Image:
     return Image.fromarray(np.clip(np.rint(values), 0, 255).astype(np.uint8))
 
 
-def _open(path: Path) -> Image.Image:
-    if not path.exists():
-        raise UnreadableImage(str(path), NO_SUCH_FILE)
-    return _limited(path, str(path))
+@functools.lru_cache(maxsize=1)
+def decoders() -> tuple[str, ...]:
+    """Those of :data:`DECODERS` that this Pillow has."""
+    Image.preinit()
+    if any(name not in Image.OPEN for name in DECODERS):
+        Image.init()
+    return tuple(name for name in DECODERS if name in Image.OPEN)
 
 
-def _limited(file: Path | BinaryIO, where: str) -> Image.Image:
+@contextlib.contextmanager
+def _open(path: Path) -> Iterator[Image.Image]:
+    try:
+        file = open_regular(path)
+    except FileNotFoundError as error:
+        raise UnreadableImage(str(path), NO_SUCH_FILE) from error
+    except OSError as error:
+        raise UnreadableImage(str(path), error.strerror or str(error)) from error
+    with file, open_image(file, str(path)) as picture:
+        yield picture
+
+
+def open_image(file: BinaryIO, where: str, most: int | None = None) -> Image.Image:
+    """An encoded image with its header read and nothing decoded: a known format, and at most ``most`` pixels.
+
+    ``most`` is :data:`MAX_PIXELS` unless given.
+
+    All image files are opened here. ``where`` names it in errors.
+    """
+    most = MAX_PIXELS if most is None else most
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own limit is below
-        picture = Image.open(file)
-    if picture.width * picture.height > MAX_PIXELS:
-        raise UnreadableImage(where, f"{picture.width}x{picture.height} is over {MAX_PIXELS:,} pixels")
+        picture = Image.open(file, formats=decoders())
+    if picture.width * picture.height > most:
+        raise UnreadableImage(where, f"{picture.width}x{picture.height} is over {most:,} pixels")
     return picture
+
+
+def image_size(path: str | Path) -> tuple[int, int]:
+    """Width and height of an image file, from its header alone; a bad file raises ``UnreadableImage``."""
+    path = Path(path)
+    with _decoding(path), _open(path) as picture:
+        return picture.size
 
 
 @contextlib.contextmanager
@@ -101,10 +135,10 @@ def _decoding(path: Path) -> Iterator[None]:
     except UnreadableImage:
         raise
     except Exception as error:
-        if path.is_dir():
+        if os.path.isdir(path):
             reason = "this is a folder"
         elif isinstance(error, UnidentifiedImageError):
-            empty = path.is_file() and path.stat().st_size == 0
+            empty = os.path.isfile(path) and path.stat().st_size == 0
             reason = "the file is empty" if empty else "this is not an image of a known format"
         else:
             reason = str(error) or type(error).__name__
@@ -125,7 +159,7 @@ def decode_bytes(content: bytes, where: str) -> NDArray[np.uint8]:
     Traceback (most recent call last):
     foveate.errors.UnreadableImage: cannot read image row 3: this is not an image of a known format
     """
-    with _decoding(Path(where)), _limited(io.BytesIO(content), where) as picture:
+    with _decoding(Path(where)), open_image(io.BytesIO(content), where) as picture:
         return np.asarray(to_rgb(picture))
 
 
@@ -195,7 +229,7 @@ class FileImages:
         if path is None:
             return hasher.digest()
         try:
-            with open(path, "rb") as file:
+            with open_regular(path) as file:
                 while block := file.read(1 << 20):
                     hasher.update(block)
         except OSError as error:

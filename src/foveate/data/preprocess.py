@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,6 +15,8 @@ from torch import Tensor
 from foveate.data.dataset import GroupedDataset
 from foveate.errors import DataError, UnreadableImage
 
+MAX_SIDE = 16_384
+"""Pixels of a side that a network may be given."""
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
@@ -48,19 +49,13 @@ class Preprocess:
     def __post_init__(self) -> None:
         if self.fit not in ("squash", "crop"):
             raise DataError(f"unknown fit '{self.fit}'; use 'squash' or 'crop'.")
-        # JSON turns tuples into lists; equality and hashing want tuples
-        for name in ("size", "mean", "std"):
-            value = getattr(self, name)
-            numbers = isinstance(value, (list, tuple)) and all(
-                isinstance(v, (int, float)) and not isinstance(v, bool) and math.isfinite(v) for v in value
-            )
-            if not numbers or (name == "size" and (len(value) != 2 or not all(v == int(v) >= 1 for v in value))):
-                raise DataError(
-                    f"size is two sides in pixels, mean and std a number a channel; found {name}={value!r}."
-                )
-            object.__setattr__(self, name, tuple(value))
-        if len(self.mean) != len(self.std) or min(self.std, default=0) <= 0:
-            raise DataError(f"mean and std go together, and std is positive; found {self.mean} and {self.std}.")
+        object.__setattr__(self, "size", checked_size(self.size))
+        for name in ("mean", "std"):  # JSON turns tuples into lists; equality and hashing want tuples
+            object.__setattr__(self, name, _channels(name, getattr(self, name)))
+        if len(self.mean) != len(self.std):
+            raise DataError(f"mean and std go together; found {len(self.mean)} numbers and {len(self.std)}.")
+        if not isinstance(self.shift, int) or self.shift < 0:
+            raise DataError(f"shift is a whole number of pixels, found {self.shift!r}.")
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -80,7 +75,13 @@ class Preprocess:
         """``uint8 [3, H, W]`` of any size to ``uint8 [3, h, w]``, antialiased."""
         _, _, rh, rw, top, left = self._window(*image.shape[-2:])
         if image.shape[-2:] != (rh, rw):
-            image = F.interpolate(image[None], (rh, rw), mode="bilinear", antialias=True)[0]
+            if (rh, rw) == (
+                1,
+                1,
+            ) and not image.is_floating_point():  # PyTorch's own kernel for bytes fails on one pixel
+                image = F.interpolate(image[None].float(), (1, 1), mode="bilinear", antialias=True)[0].round().byte()
+            else:
+                image = F.interpolate(image[None], (rh, rw), mode="bilinear", antialias=True)[0]
         h, w = self.size
         return image[:, top : top + h, left : left + w].contiguous()
 
@@ -132,6 +133,30 @@ class Preprocess:
         mean = torch.tensor(self.mean, device=inputs.device).view(1, -1, 1, 1)
         std = torch.tensor(self.std, device=inputs.device).view(1, -1, 1, 1)
         return (inputs * std + mean).clamp(0, 1)
+
+
+def checked_size(size: Any) -> tuple[int, int]:
+    """``(height, width)`` of an image size as given, if it is one: two whole numbers of pixels.
+
+    >>> checked_size([32, 48])
+    (32, 48)
+    """
+    sides = list(size) if isinstance(size, Sequence) and not isinstance(size, str) else [size]
+    whole = [isinstance(side, (int, np.integer)) and not isinstance(side, bool) for side in sides]
+    if len(sides) != 2 or not all(whole) or not all(1 <= side <= MAX_SIDE for side in sides):
+        raise DataError(f"an image size is height and width in pixels, each from 1 to {MAX_SIDE:,}; found {size!r}.")
+    return int(sides[0]), int(sides[1])
+
+
+def _channels(name: str, values: Any) -> tuple[float, ...]:
+    """Three finite numbers (or one for all), those of a standard deviation above 0."""
+    numbers = tuple(values) if isinstance(values, Sequence) and not isinstance(values, str) else ()
+    plain = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in numbers)
+    good = len(numbers) in (1, 3) and plain and bool(np.isfinite(numbers).all())
+    if not good or (name == "std" and min(numbers) <= 0):
+        above = " above 0" if name == "std" else ""
+        raise DataError(f"{name} is one number{above} for each of red, green and blue; found {values!r}.")
+    return numbers
 
 
 def _reflect(positions: Tensor, size: int) -> Tensor:

@@ -55,15 +55,31 @@ def load(name: str, root: str | Path | None = None, **options: Any) -> Benchmark
         if option not in known:
             named = [p for p in known if p != "root"]
             raise DataError(f"{name} has no option '{option}'.{suggest(option, named)} It has: {', '.join(named)}.")
+    if root is None and name == "own":
+        raise DataError("own images need to be told where they are: give a CSV file or a folder as root.")
+    published = isinstance(DATASETS.get(name), Source)
     given = ", ".join(f"{k}={v!r}" for k, v in options.items())
     if root is not None and "root" in known:
         options["root"] = root
     try:
         return make(**options)
+    except (KeyError, IndexError, AttributeError, OverflowError) as error:
+        if not published:
+            raise
+        raise DataError(_not_as_published(name, error)) from error
     except (TypeError, ValueError) as error:
+        if published and not given:
+            raise DataError(_not_as_published(name, error)) from error
         if not given:  # nothing a user chose can be the reason
             raise
         raise DataError(f"{name} cannot be made with {given}: {error}. {_more_about(name)}") from error
+
+
+def _not_as_published(name: str, error: Exception) -> str:
+    return (
+        f"the files of {name} are not as they were published ({type(error).__name__}: {error}). Download and unpack "
+        f"them again; docs/datasets/{name}.md says what is expected."
+    )
 
 
 @dataclass(frozen=True)

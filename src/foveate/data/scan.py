@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +20,12 @@ import pandas as pd
 
 from foveate.data.benchmark import SPLITS
 from foveate.data.images import IMAGE_SUFFIXES
-from foveate.errors import DataError, suggest
+from foveate.errors import DataError, suggest, visible
+from foveate.files import from_csv_cell, open_regular, recover_folder
 
+MAX_COLUMNS = 5_000
+"""Columns of a CSV file at most: a header of a million is a mistake, and would take hours to look at."""
+_WIDE = "Is this a table of images? Expected columns path, label and a few more."
 BOX = ("x0", "y0", "x1", "y1")
 CSV_NAME = "benchmark.csv"
 SPLIT_ALIASES = {
@@ -140,7 +145,8 @@ def scan_csv(
 
 def _read_rows(scan: Scan) -> tuple[list[str], list[tuple[int, list[str]]]]:
     """Header and (line number, cells) of a CSV file; malformed lines become problems."""
-    raw = scan.source.read_bytes()
+    with open_regular(scan.source) as file:
+        raw = file.read()
     encoding = "utf-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     try:
         text = raw.decode(encoding)
@@ -151,12 +157,15 @@ def _read_rows(scan: Scan) -> tuple[list[str], list[tuple[int, list[str]]]]:
     lines = text.splitlines(keepends=True)
     first = next((line for line in lines if line.strip()), "")
     delimiter = max(",;\t", key=first.count)  # max keeps the comma on a tie
+    if (wide := first.count(delimiter) + 1) > MAX_COLUMNS:
+        scan.report("unreadable-csv", "line 1", f"{wide:,} columns; at most {MAX_COLUMNS:,} are read. {_WIDE}")
+        return [], []
     reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
     header: list[str] = []
     rows: list[tuple[int, list[str]]] = []
     try:
         for cells in reader:
-            cells = [c.strip() for c in cells]
+            cells = [from_csv_cell(c.strip()) for c in cells]
             if not any(cells):
                 continue
             if not header:
@@ -174,7 +183,7 @@ def _read_rows(scan: Scan) -> tuple[list[str], list[tuple[int, list[str]]]]:
             rows.append((reader.line_num, cells))
     except csv.Error as error:
         scan.report("unreadable-csv", f"line {reader.line_num}", f"line {reader.line_num}: {error}.")
-    if repeated := sorted({h for h in header if header.count(h) > 1}):
+    if repeated := sorted(name for name, n in Counter(header).items() if n > 1):
         scan.report("repeated-column", ", ".join(repeated), f"column '{repeated[0]}' occurs more than once.")
         return [], []
     if not header:
@@ -271,12 +280,29 @@ def _numbers(scan: Scan, frame: pd.DataFrame) -> pd.Series:
     return sound
 
 
+def read_frame(path: Path, **options: Any) -> pd.DataFrame:
+    """``pandas.read_csv`` for a list that a dataset is published with; a file that is none is a :class:`DataError`."""
+    try:
+        with open_regular(path) as file:
+            start = file.readline(1 << 20)
+            if max(start.count(d) for d in b",; \t") > MAX_COLUMNS:
+                raise DataError(f"{path} has more than {MAX_COLUMNS:,} columns. {_WIDE}")
+            file.seek(0)
+            frame = pd.read_csv(file, **options)
+    except (ValueError, OSError, OverflowError, IndexError, csv.Error) as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise DataError(f"{path} cannot be read as a table: {reason}. Download or unpack it again.") from error
+    for column in frame.select_dtypes(include=["object", "string"]).columns:
+        frame[column] = frame[column].map(lambda cell: from_csv_cell(cell) if isinstance(cell, str) else cell)
+    return frame
+
+
 # -- folders ------------------------------------------------------------------------------
 
 
 def scan_path(path: str | os.PathLike[str], name: str | None = None) -> Scan:
     """Look at whatever ``path`` is (a CSV file or a folder); raises only when it is not there."""
-    source = Path(path).expanduser()
+    source = recover_folder(Path(path).expanduser())
     if not source.exists():
         raise DataError(f"there is no file or folder {source}. Give a CSV file or a folder of class folders.")
     if source.is_dir() and not (source / CSV_NAME).is_file():
@@ -323,6 +349,13 @@ def scan_folder(path: str | os.PathLike[str], name: str | None = None) -> Scan:
         attributes, images, others = _listed(folder)
         ignored += others
         before = len(rows)
+        for inner in (folder, *attributes):
+            if any("\ud800" <= c <= "\udfff" for c in inner.name):  # it could not be saved with a model
+                message = (
+                    f"the name of the folder {visible(inner)} is no UTF-8 text, and it would be the name of a class or "
+                    "an attribute; rename it."
+                )
+                scan.report("bad-name", visible(inner), message)
         rows += [(str(p), folder.name, split, None) for p in images]
         direct += [folder] * bool(images)
         for attribute in attributes:

@@ -7,7 +7,6 @@ an unknown split, an empty cell) is raised as one clear :class:`~foveate.errors.
 
 from __future__ import annotations
 
-import csv
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,7 +34,7 @@ from foveate.data.scan import (
     some,
 )
 from foveate.errors import DataError
-from foveate.files import atomic_folder
+from foveate.files import atomic_folder, write_rows
 
 
 def from_csv(
@@ -147,10 +146,7 @@ def write_csv(benchmark: Benchmark, folder: str | os.PathLike[str], overwrite: b
             for i in range(len(ds)):
                 rows.append(_export(ds, i, split, temporary))
         columns = list(dict.fromkeys(c for row in rows for c in row))
-        with open(temporary / CSV_NAME, "w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, columns, restval="")
-            writer.writeheader()
-            writer.writerows(rows)
+        write_rows(temporary / CSV_NAME, [columns, *([row.get(c, "") for c in columns] for row in rows)])
     return target / CSV_NAME
 
 

@@ -11,6 +11,7 @@ from foveate.data.benchmark import Benchmark
 from foveate.data.registry import load, loader
 from foveate.data.tables import from_csv, from_path
 from foveate.errors import DataError, FoveateError
+from foveate.parameters import MAX_SEED
 from foveate.registries import DATASETS
 
 
@@ -45,6 +46,11 @@ def open_data(what: str, root: Path | None = None, seed: int | None = None) -> B
     name, _, options = what.partition(":")
     if name in DATASETS and not Path(what).exists():
         given = settings_of([o for o in options.split(",") if o])
+        if "root" in given:
+            raise DataError(f"the folder of {name} is not one of its options; give it as root (--root).")
+        chosen = given.get("seed", 0)
+        if not isinstance(chosen, int) or not 0 <= chosen <= MAX_SEED:
+            raise DataError(f"a seed is a whole number from 0 to {MAX_SEED}; found {chosen!r}.")
         if seed is not None and "seed" in inspect.signature(loader(name)).parameters:
             given.setdefault("seed", seed)
         return load(name, root, **given)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from foveate.errors import ModelError
+from foveate.errors import ModelError, first_line
 from foveate.files import atomic_file
 
 
@@ -25,7 +25,7 @@ def load_checkpoint(path: str | Path, identity: dict[str, Any]) -> dict[str, Any
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
-        raise ModelError(f"{path} is not a readable checkpoint: {str(error).splitlines()[0]}") from error
+        raise ModelError(f"{path} is not a readable checkpoint: {first_line(error)}") from error
     found = state.get("identity", {}) if isinstance(state, dict) else {}
     parts = {"shapes": "architecture", "data": "training data", "settings": "training settings", "method": "method"}
     for part, what in parts.items():

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from foveate.errors import FoveateError, suggest
+from foveate.parameters import MAX_SEED
 
 
 class TrainSettings(BaseModel):
@@ -32,7 +33,7 @@ class TrainSettings(BaseModel):
         normalise_decay: divide ``weight_decay`` by the square root of the number of steps (Loshchilov & Hutter 2019,
             appendix B.1).
         ema: decay of a running mean of the weights, which is what is validated and kept; None keeps the weights.
-        seed: one seed for weights, order, augmentation and dropout.
+        seed: one seed for weights, order, augmentation and dropout; from 0 to 2**32 - 1, what NumPy takes.
         checkpoint: file for resumable training, or None.
         checkpoint_every: epochs between checkpoints.
         progress: show a progress bar when the output is a terminal.
@@ -45,8 +46,8 @@ class TrainSettings(BaseModel):
 
     epochs: int = Field(default=10, ge=0)
     batch_size: int = Field(default=64, ge=1)
-    lr: float = Field(default=1e-3, gt=0)
-    weight_decay: float = Field(default=1e-4, ge=0)
+    lr: float = Field(default=1e-3, gt=0, le=1e4)
+    weight_decay: float = Field(default=1e-4, ge=0, le=1e4)
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
     momentum: float = Field(default=0.9, ge=0, lt=1)
     schedule: Literal["constant", "cosine", "onecycle"] = "cosine"
@@ -61,7 +62,7 @@ class TrainSettings(BaseModel):
     reference_batch: int | None = Field(default=None, ge=1)
     normalise_decay: bool = False
     ema: float | None = Field(default=None, gt=0, lt=1)
-    seed: int = 0
+    seed: int = Field(default=0, ge=0, le=MAX_SEED)
     checkpoint: str | None = None
     checkpoint_every: int = Field(default=1, ge=1)
     progress: bool = True

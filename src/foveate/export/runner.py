@@ -4,25 +4,44 @@ from __future__ import annotations
 
 import importlib
 import json
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import BaseModel, Field
 from torch import Tensor
 
 from foveate.assemble.system import Images
 from foveate.data.preprocess import Preprocess, as_images
-from foveate.errors import DataError, MissingExtra, ModelError
+from foveate.errors import DataError, MissingExtra, ModelError, first_line
 from foveate.extract import resized
+from foveate.files import read_text, recover_folder
 from foveate.measure import answered, decided
 from foveate.restrict import attended_tokens, early_mask, extract_crops, greedy_crops, on_grid
 
 SIDECAR = "foveate-export.json"
 SUFFIX = {"onnx": ".onnx", "torch-export": ".pt2"}
 Call = Callable[..., list[NDArray[Any]]]
+
+
+class _Graph(BaseModel):
+    name: str
+    file: str = Field(min_length=1, max_length=200)
+    inputs: dict[str, list[Any]]
+
+
+class _DescribedExport(BaseModel):
+    """What is read of the file beside the graphs; whatever else is in it is for people."""
+
+    written_as: Literal["onnx", "torch-export"]
+    class_names: list[str] = Field(min_length=1)
+    preprocess: dict[str, Any]
+    graphs: list[_Graph] = Field(min_length=1)
+    steps: dict[str, Any] = Field(default_factory=dict)
 
 
 class Runner:
@@ -43,20 +62,19 @@ class Runner:
     """
 
     def __init__(self, folder: str | Path):
-        self.folder = Path(folder)
+        self.folder = recover_folder(folder)
         path = self.folder / SIDECAR
         if not path.is_file():
             raise ModelError(f"{self.folder} is not an export of foveate (there is no {SIDECAR} in it).")
         try:
-            self.described: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            self.class_names: list[str] = self.described["class_names"]
-            self.preprocess = Preprocess(**self.described["preprocess"])
-            opener = _open_onnx if self.described["written_as"] == "onnx" else _open_program
-            self.graphs: dict[str, Call] = {
-                g["name"]: opener(self._file(g["file"]), list(g["inputs"])) for g in self.described["graphs"]
-            }
-            self.steps: dict[str, Any] = self.described.get("steps", {})
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            self.described: dict[str, Any] = json.loads(read_text(path))
+            told = _DescribedExport.model_validate(self.described)
+            self.class_names = told.class_names
+            self.preprocess = Preprocess(**told.preprocess)
+            opener = _open_onnx if told.written_as == "onnx" else _open_program
+            self.graphs: dict[str, Call] = {g.name: opener(self._file(g.file), list(g.inputs)) for g in told.graphs}
+            self.steps = told.steps
+        except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError, DataError) as error:
             raise ModelError(f"{path} is not a whole description of an export: {error!r}.") from error
 
     def _file(self, name: str) -> Path:
@@ -75,10 +93,17 @@ class Runner:
 
         A row of ``-inf`` stands for an image that the model has no answer to (NaN or infinite logits).
         """
-        return answered(self._run(images, masks))
+        inputs = self.inputs(images)
+        try:
+            return answered(self._read(inputs, masks))
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
+            raise ModelError(
+                f"{self.folder / SIDECAR} does not describe the graphs beside it: "
+                f"{type(error).__name__} {first_line(error)}"
+            ) from error
 
-    def _run(self, images: Images, masks: Sequence[Tensor] | None) -> NDArray[np.float32]:
-        inputs, kind = self.inputs(images), self.steps.get("kind", "")
+    def _read(self, inputs: Tensor, masks: Sequence[Tensor] | None) -> NDArray[np.float32]:
+        kind = self.steps.get("kind", "")
         if kind == "crops":
             return self._read_crops(inputs)
         if kind == "tokens":
@@ -128,17 +153,31 @@ def _open_onnx(path: Path, inputs: list[str]) -> Call:
         onnxruntime = importlib.import_module("onnxruntime")
     except ImportError as error:
         raise MissingExtra("onnxruntime", "onnx", "running an ONNX file") from error
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4  # it would print names out of the file as they are; errors are raised anyway
+    try:
+        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise ModelError(f"{path} is not a readable ONNX model: {first_line(error)}") from error
 
     def call(*tensors: Tensor) -> list[NDArray[Any]]:
-        given = dict(zip(inputs, (t.numpy() for t in tensors), strict=True))
-        return session.run(None, given)
+        try:
+            return session.run(None, dict(zip(inputs, (t.numpy() for t in tensors), strict=True)))
+        except Exception as error:  # the runtime's own kinds; or a description that is not of this graph
+            raise ModelError(f"{path} cannot be run as its description says: {first_line(error)}") from error
 
     return call
 
 
 def _open_program(path: Path, inputs: list[str]) -> Call:
-    program = torch.export.load(path).module()
+    previous = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # a file that is none is told with a traceback, and then raised as well
+    try:
+        program = torch.export.load(path).module()
+    except Exception as error:
+        raise ModelError(f"{path} is not a readable torch.export program: {first_line(error)}") from error
+    finally:
+        logging.disable(previous)
 
     @torch.no_grad()
     def call(*tensors: Tensor) -> list[NDArray[Any]]:

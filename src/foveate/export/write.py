@@ -147,7 +147,9 @@ def write_graph(graph: Graph, path: Path, format: str) -> None:
     """Trace ``graph`` with a free batch size and write it."""
     program = trace(graph)
     if format == "torch-export":
-        torch.export.save(program, path)
+        buffer = io.BytesIO()  # the library's own writer ends the whole process when the disk is full
+        torch.export.save(program, buffer)
+        path.write_bytes(buffer.getbuffer())
         return
     with _quiet():
         made = torch.onnx.export(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from foveate import compat  # noqa: F401  (before timm)
 from foveate.data.preprocess import Preprocess
-from foveate.errors import ModelError, suggest
+from foveate.errors import ModelError, first_line, suggest
 from foveate.extract.safe_args import check_args
 
 
@@ -276,7 +276,7 @@ def read_state(checkpoint: str | Path) -> dict[str, Tensor]:
     except Exception as error:
         raise ModelError(
             f"{path} cannot be loaded without executing code from the file, which foveate never does: "
-            f"{str(error).splitlines()[0]}. Save its state_dict() as .safetensors."
+            f"{first_line(error)}. Save its state_dict() as .safetensors."
         ) from error
     for key in ("state_dict", "model", "module"):
         if isinstance(state, dict) and isinstance(state.get(key), dict):

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from foveate import compat  # noqa: F401  (before timm and open_clip)
 from foveate.data.preprocess import Preprocess
-from foveate.errors import MissingExtra, ModelError, suggest
+from foveate.errors import MissingExtra, ModelError, first_line, suggest
 from foveate.extract.backbone import Backbone, BackboneSpec
 
 from timm.models import register_model  # isort: skip
@@ -258,7 +258,7 @@ def _weights(library: Any, known: Mapping[str, Any], name: str) -> Path:
     except Exception as error:  # whatever the hub, the network or the disk raises
         raise ModelError(
             f"the weights of '{name}' are not on this machine and could not be fetched "
-            f"({str(error).splitlines()[0][:200]}). Connect to the network once, or name a local file: "
+            f"({first_line(error)[:200]}). Connect to the network once, or name a local file: "
             f"'{name.rpartition('/')[0]}@FILE.safetensors'."
         ) from error
 
@@ -272,7 +272,7 @@ def _load(library: Any, model: nn.Module, file: Path, name: str) -> None:
     except Exception as error:
         raise ModelError(
             f"{file} does not hold weights of '{name}', or cannot be read without executing code from it: "
-            f"{str(error).splitlines()[0][:200]}"
+            f"{first_line(error)[:200]}"
         ) from error
 
 

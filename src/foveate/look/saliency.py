@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from foveate.data.preprocess import IMAGENET_MEAN, IMAGENET_STD, as_images
-from foveate.errors import DataError, MissingExtra, ModelError
+from foveate.errors import DataError, MissingExtra, ModelError, first_line
 from foveate.look.attention import _arguments, _cls_row, _evaluating, _query_and_key, _Seen, _tower
 from foveate.look.gaze import Gaze
 
@@ -85,7 +85,7 @@ def _session(model: str | None) -> Any:
     try:
         return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its error classes are private and many
-        raise ModelError(f"{model} cannot be opened by onnxruntime: {str(error).splitlines()[0]}") from error
+        raise ModelError(f"{model} cannot be opened by onnxruntime: {first_line(error)}") from error
 
 
 # -- FOUND -------------------------------------------------------------------------------------------------

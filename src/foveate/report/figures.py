@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from foveate.data.dataset import GroupedDataset
-from foveate.errors import DataError
+from foveate.errors import DataError, StorageError
 from foveate.files import atomic_file
 from foveate.measure import name_of
 from foveate.report.abilities import gaze_at
@@ -152,10 +152,23 @@ def ablation_bars(values: Mapping[str, Sequence[float]], title: str, unit: str =
     return figure
 
 
+def figure_kind(path: str | Path) -> str:
+    """png, svg or pdf, from the ending of ``path``; another ending is a :class:`StorageError`.
+
+    >>> figure_kind("plot.PNG")
+    'png'
+    """
+    kind = Path(path).suffix.lower().removeprefix(".")
+    if kind not in ("png", "svg", "pdf"):
+        raise StorageError(f"cannot write {path}: a figure is a .png, .svg or .pdf file; give the name such an ending.")
+    return kind
+
+
 def save_figure(figure: Figure, path: str | Path, dpi: int = 120) -> Path:
     """Write a figure, whole or not at all; the suffix chooses PNG, SVG or PDF."""
+    kind = figure_kind(path)
     with atomic_file(path) as temporary:
-        figure.savefig(temporary, dpi=dpi)
+        figure.savefig(temporary, dpi=dpi, format=kind)
     return Path(path)
 
 

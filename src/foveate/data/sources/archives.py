@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import bz2
+import contextlib
+import errno
+import gzip
 import hashlib
+import lzma
 import pickle
-import shutil
+import struct
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, ClassVar
@@ -24,6 +30,14 @@ def md5_of(path: Path) -> str:
     return hasher.hexdigest()
 
 
+GROWTH = 20
+"""Unpacked, an archive is at most so many times its own size (photographs hardly grow); a small one may be larger."""
+LEAST = 64 << 20
+"""What an archive may hold, however small it is, in bytes."""
+ENTRIES = 3_000_000
+"""Files in an archive at most."""
+
+
 def unpack(
     archive: Path,
     target: Path,
@@ -35,7 +49,8 @@ def unpack(
 
     A single top folder inside the archive is dropped, so that its content lies in ``target`` itself. So is a folder
     that ``is_dataset``, when ``target`` is not: files that the archive has beside it then lie among its content.
-    Links, devices and paths that lead outside are refused.
+    Links, devices and paths that lead outside are refused, and so is an archive that grows to more than :data:`GROWTH`
+    times its size, is encrypted, or does not end as it should.
     """
     if md5 is not None:
         tell(f"checking {archive.name}")
@@ -45,22 +60,35 @@ def unpack(
                 "The download broke off, or it is another release; download it again."
             )
     tell(f"unpacking {archive.name} to {target}")
-    try:
-        with atomic_folder(target) as folder:
-            for name, stream in _members(archive):
-                to = folder.joinpath(*_safe(name, archive).parts)
-                to.parent.mkdir(parents=True, exist_ok=True)
-                with open(to, "wb") as out:
-                    shutil.copyfileobj(stream, out, 1 << 20)
-            inside = list(folder.iterdir())
-            if len(inside) == 1 and inside[0].is_dir():
-                _drop(inside[0])
-            wanted = [] if is_dataset(folder) else [e for e in folder.iterdir() if e.is_dir() and is_dataset(e)]
-            if len(wanted) == 1 and not _clash(wanted[0]):
-                _drop(wanted[0])
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
-        raise DataError(f"{archive} cannot be unpacked ({error}); download it again.") from error
+    limit = max(GROWTH * archive.stat().st_size, LEAST)
+    with atomic_folder(target) as folder:
+        _write_members(archive, folder, limit)
+        inside = list(folder.iterdir())
+        if len(inside) == 1 and inside[0].is_dir():
+            _drop(inside[0])
+        wanted = [] if is_dataset(folder) else [e for e in folder.iterdir() if e.is_dir() and is_dataset(e)]
+        if len(wanted) == 1 and not _clash(wanted[0]):
+            _drop(wanted[0])
     return target
+
+
+def _write_members(archive: Path, folder: Path, limit: int) -> None:
+    written = 0
+    try:
+        for number, (name, stream) in enumerate(_members(archive, limit)):
+            if number >= ENTRIES:
+                raise DataError(f"{archive} holds more than {ENTRIES:,} files; it is not unpacked.")
+            with _placed(folder, name, archive) as out:
+                while block := stream.read(1 << 20):
+                    written += len(block)
+                    if written > limit:
+                        raise _too_large(archive, limit)
+                    out.write(block)
+    except (
+        tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, RuntimeError,
+        NotImplementedError, ValueError, struct.error, IndexError, OverflowError,
+    ) as error:  # fmt: skip
+        raise DataError(f"{archive} cannot be unpacked ({error}); download it again.") from error
 
 
 def _drop(inner: Path) -> None:
@@ -78,22 +106,95 @@ def _clash(inner: Path) -> bool:
     return any(e.name in beside for e in inner.iterdir())
 
 
-def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
+@contextlib.contextmanager
+def _placed(folder: Path, name: str, archive: Path) -> Iterator[IO[bytes]]:
+    """The file in ``folder`` for the member ``name``; a name that cannot be a file's is the archive's fault."""
+    to = folder.joinpath(*_safe(name, archive).parts)
+    try:
+        to.parent.mkdir(parents=True, exist_ok=True)
+        out = to.open("wb")
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        raise DataError(
+            f"{archive} holds '{name}', which cannot be a file beside the others ({error.strerror}); it is not "
+            "unpacked."
+        ) from error
+    with out:
+        yield out
+
+
+def _too_large(archive: Path, limit: int) -> DataError:
+    return DataError(
+        f"{archive} grows to more than {limit / 2**20:,.0f} MB when it is unpacked, far too much for its size; it "
+        "is not unpacked. Download it again, or unpack it by hand if you know where it comes from."
+    )
+
+
+class _Counted:
+    """A stream of unpacked bytes that ends in a :class:`DataError` when there are too many of them."""
+
+    def __init__(self, stream: IO[bytes], archive: Path, limit: int):
+        self.stream, self.archive, self.limit = stream, archive, limit
+
+    def read(self, size: int = -1) -> bytes:
+        if self.stream.tell() > self.limit + (1 << 20) or size > self.limit:
+            raise _too_large(self.archive, self.limit)
+        return self.stream.read(size)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        if offset > 2 * self.limit:  # by headers alone: one file of impossible size
+            raise _too_large(self.archive, self.limit)
+        return self.stream.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self.stream.tell()
+
+
+def _members(archive: Path, limit: int) -> Iterator[tuple[str, IO[bytes]]]:
     if archive.suffix == ".zip":
         with zipfile.ZipFile(archive) as packed:
             for entry in packed.infolist():
+                if entry.flag_bits & 1:
+                    raise DataError(
+                        f"{archive} is locked with a password; unlock it first: unzip it and pack it again."
+                    )
                 if not entry.is_dir():
                     with packed.open(entry) as stream:
                         yield entry.filename, stream
         return
-    with tarfile.open(archive) as tar:
-        for member in tar:
-            if member.isdir():
-                continue
-            content = tar.extractfile(member) if member.isreg() else None
-            if content is None:
-                raise DataError(f"{archive} holds {member.name}, which is no plain file; it is not unpacked.")
-            yield member.name, content
+    with _unpacked_stream(archive) as plain:
+        counted: Any = _Counted(plain, archive, 2 * limit)  # headers and padding count here as well
+        with tarfile.open(fileobj=counted, mode="r:") as tar:
+            for member in tar:
+                if member.isdir():
+                    continue
+                content = tar.extractfile(member) if member.isreg() else None
+                if content is None:
+                    raise DataError(f"{archive} holds {member.name}, which is no plain file; it is not unpacked.")
+                yield member.name, content
+            _check_end(archive, counted, tar.offset)
+
+
+def _unpacked_stream(archive: Path) -> IO[bytes]:
+    """The tar inside ``archive``; how it is packed is told by its first bytes."""
+    with open(archive, "rb") as file:
+        start = file.read(6)
+    kinds: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
+    opener = next((kind for magic, kind in kinds.items() if start.startswith(magic)), open)
+    return opener(archive, "rb")
+
+
+def _check_end(archive: Path, stream: _Counted, offset: int) -> None:
+    """Python takes any block that is no header for the end of a tar; the real end is a block of zeros.
+
+    What follows is read too: only at its very end does a compressed file tell whether all of it was right.
+    """
+    stream.seek(offset)
+    if stream.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+        raise DataError(f"{archive} breaks off or is damaged in the middle; download it again.")
+    while stream.read(1 << 20):
+        pass
 
 
 def _safe(name: str, archive: Path) -> PurePosixPath:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from foveate.data.benchmark import Benchmark
+from foveate.data.scan import read_frame
 from foveate.data.sources.layout import Root, Source, benchmark_of, draw_splits
 from foveate.errors import DataError, suggest
 
@@ -98,16 +99,16 @@ def read_celeba(folder: Path, label: str, attribute: str) -> pd.DataFrame:
 def _read(folder: Path, stem: str, header: bool) -> pd.DataFrame:
     """One of the lists, as published (``.txt``) or as on Kaggle (``.csv``), by image name."""
     if (folder / f"{stem}.csv").is_file():
-        return pd.read_csv(folder / f"{stem}.csv", index_col=0)
+        return read_frame(folder / f"{stem}.csv", index_col=0)
     path = folder / f"{stem}.txt"
     if not header:
-        return pd.read_csv(path, sep=r"\s+", header=None, index_col=0)
+        return read_frame(path, sep=r"\s+", header=None, index_col=0)
     with open(path, encoding="utf-8") as file:
         first = file.readline().strip()
         if not first.isdigit():
             raise DataError(f"{path}: the first line must be the number of images, found '{first[:40]}'.")
         names = file.readline().split()
-    table = pd.read_csv(path, sep=r"\s+", skiprows=2, header=None, index_col=0, names=["image", *names])
+    table = read_frame(path, sep=r"\s+", skiprows=2, header=None, index_col=0, names=["image", *names])
     if len(table) != int(first):
         raise DataError(f"{path} promises {int(first):,} images and lists {len(table):,}; download it again.")
     return table

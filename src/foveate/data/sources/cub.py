@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from foveate.data.benchmark import Benchmark
 from foveate.data.dataset import GroupedDataset
 from foveate.data.images import FileImages
-from foveate.data.scan import BOX
+from foveate.data.scan import BOX, read_frame
 from foveate.data.sources.layout import Root, Source, base_folder
 from foveate.errors import DataError
 
@@ -125,7 +125,7 @@ def _listing(path: Path, columns: list[str]) -> pd.DataFrame:
     """One of CUB's space-separated lists."""
     if not path.is_file():
         raise DataError(f"expected {path}; there is none. {CUB_GET}")
-    return pd.read_csv(path, sep=" ", header=None, names=columns)
+    return read_frame(path, sep=" ", header=None, names=columns)
 
 
 def beside(root: Root, found: Path) -> Path | None:

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from PIL import Image, UnidentifiedImageError
 
 from foveate.data.benchmark import Benchmark
 from foveate.data.dataset import GroupedDataset
-from foveate.data.images import FileImages
+from foveate.data.images import FileImages, image_size
 from foveate.data.sources.layout import Root, Source, benchmark_of, image_files, rows_of
-from foveate.errors import DataError, UnreadableImage, suggest
+from foveate.errors import DataError, suggest
 from foveate.measure import NO_ANSWER, UNREADABLE
 
 SUPERCLASSES = ("dog", "bird", "wheeled vehicle", "reptile", "carnivore", "insect", "musical instrument", "primate",
@@ -157,11 +156,7 @@ class BoxMasks:
         return len(self.paths)
 
     def read(self, i: int) -> NDArray[np.uint8]:
-        try:
-            with Image.open(self.paths[i]) as picture:
-                width, height = picture.size
-        except (OSError, UnidentifiedImageError) as error:
-            raise UnreadableImage(str(self.paths[i]), str(error)) from error
+        width, height = image_size(self.paths[i])
         mask = np.zeros((height, width), np.uint8)
         for x0, y0, x1, y1 in self.boxes[i]:
             mask[max(0, int(y0)) : int(np.ceil(y1)), max(0, int(x0)) : int(np.ceil(x1))] = 255

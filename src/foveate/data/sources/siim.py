@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from PIL import Image
 
 from foveate.data.benchmark import Benchmark
 from foveate.data.dataset import GroupedDataset
 from foveate.data.images import FileImages, ImageSource
+from foveate.data.scan import read_frame
 from foveate.data.sources.archives import read_containers
 from foveate.data.sources.layout import Root, Source, unpack_archives
 from foveate.errors import DataError, MissingExtra, UnreadableImage
@@ -70,7 +70,7 @@ def siim_acr(root: Root = None) -> Benchmark:
 
 def read_runs(path: Path) -> dict[str, list[str]]:
     """The runs of every image, ``["-1"]`` for none (both spellings of Kaggle's header are understood)."""
-    table = pd.read_csv(path, dtype=str, skipinitialspace=True)
+    table = read_frame(path, dtype=str, skipinitialspace=True)
     table.columns = [str(c).strip() for c in table.columns]
     if not {"ImageId", "EncodedPixels"} <= set(table.columns):
         raise DataError(f"{path} needs the columns ImageId and EncodedPixels, found {', '.join(table.columns)}.")
@@ -84,7 +84,7 @@ def read_tubes(folder: Path) -> dict[str, int]:
     """Whether an image shows a chest tube, for those that were looked at."""
     found = next(folder / name for name in _TUBE_PLACES if (folder / name).is_file())
     if found.suffix == ".csv":
-        table = pd.read_csv(found, dtype={"image_id": str})
+        table = read_frame(found, dtype={"image_id": str})
         return {i: int(t) for i, t in zip(table["image_id"], table["tube"], strict=True)}
     raw = read_containers(found)
     if not isinstance(raw, dict):

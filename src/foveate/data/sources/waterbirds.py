@@ -11,6 +11,7 @@ import pandas as pd
 
 from foveate.data.benchmark import Benchmark
 from foveate.data.compose import compose
+from foveate.data.scan import read_frame
 from foveate.data.sources.cub import CUB, CUB_GET, PLACES, beside, mask_paths, read_cub
 from foveate.data.sources.layout import Root, Source, base_folder, benchmark_of, image_files
 from foveate.data.tables import from_csv
@@ -103,7 +104,7 @@ def _composed(source: Source, root: Root) -> Benchmark:
 
 def read_metadata(folder: Path) -> pd.DataFrame:
     """``metadata.csv`` of the public folder, with its columns checked."""
-    table = pd.read_csv(folder / "metadata.csv")
+    table = read_frame(folder / "metadata.csv")
     if missing := [c for c in _COLUMNS if c not in table]:
         raise DataError(
             f"{folder / 'metadata.csv'} has no column '{missing[0]}' (it has {', '.join(map(str, table.columns))}). "

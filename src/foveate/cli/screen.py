@@ -1,0 +1,76 @@
+"""What reaches the screen: names and labels of strangers are shown, never obeyed by the terminal.
+
+Everything the commands print goes through here (a test sees to that).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+import sys
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import typer
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from foveate.errors import visible
+from foveate.files import csv_cell
+
+__all__ = ["console", "echo", "echo_csv", "settle_logging", "settle_screen"]
+
+
+def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
+    """Print a line with everything in it that a terminal would obey written out."""
+    typer.echo(visible(text), err=err, nl=nl)
+
+
+def echo_csv(rows: Iterable[Sequence[object]]) -> None:
+    """Print rows as CSV, for the screen or a pipe; text that looks like a formula is made harmless."""
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows([csv_cell(cell) for cell in row] for row in rows)
+    echo(buffer.getvalue(), nl=False)
+
+
+class _Visible(Console):
+    """Rich's console; its own codes (colours, the cursor) are apart from the text and stay what they are."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(visible(segment.text), segment.style)
+
+
+console = _Visible(markup=False, emoji=False)  # a label may look like markup
+
+
+def settle_screen(debug: bool = False) -> None:
+    """A character that the screen has no sign for is written out instead of ending the program; a warning is a line.
+
+    With ``debug`` warnings also say where they come from.
+    """
+    if not debug:
+        warnings.showwarning = _show_warning
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+class _Lines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record))
+
+
+def settle_logging(verbose: bool) -> None:
+    """Reports as plain lines."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Lines("%(message)s"))
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])
+    # the engine's own reports are enough; Fabric's banner about devices is noise here
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+    echo(f"warning: {message}", err=True)
