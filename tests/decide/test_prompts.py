@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import foveate as fv
-from foveate.decide.prompts import class_embeddings, class_texts
+from foveate.decide.prompts import TextPrompts, class_embeddings, class_texts
 from foveate.errors import FoveateError
 
 MEANING = {"a cat.": [3.0, 0.0], "one cat.": [0.0, 5.0], "a dog.": [0.0, -1.0], "one dog.": [0.0, -2.0]}
@@ -82,3 +82,12 @@ def test_templates_need_a_place_for_the_name(templates: object) -> None:
 def test_an_encoder_that_gives_another_number_of_embeddings() -> None:
     with pytest.raises(FoveateError, match=r"expected text embeddings \[3, D\]"):
         class_embeddings(torch.zeros(2, 4), [2, 1])
+
+
+def test_prompts_as_a_layer_decide_the_same() -> None:
+    """What audits and exports put behind the image tower."""
+    decide = TextPrompts()
+    drawn = torch.randn(9, 5, generator=torch.Generator().manual_seed(0))
+    vectors, weight = drawn[:6], 30 * drawn[6:].double()
+    decide.restore({"texts": []}, {"weight": weight})
+    torch.testing.assert_close(decide.as_layer()(vectors), decide(vectors), atol=1e-5, rtol=1e-5)

@@ -1,4 +1,4 @@
-"""Model files: ONNX, state dicts, the description beside an export. Saved model folders can join here."""
+"""Model files: ONNX, state dicts, the description beside an export (saved models: ``formats_folders.py``)."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from tests.fuzz import formats_data as data
 from tests.fuzz import formats_downloads as downloads
 from tests.fuzz import formats_models as models
 from tests.fuzz import formats_study as study
+from tests.fuzz.formats_folders import model_folders
 from tests.fuzz.harness import Case
 from tests.fuzz.lines import command_lines
 from tests.fuzz.world import World
@@ -16,8 +17,8 @@ from tests.fuzz.world import World
 Fuzzer = Callable[[World, random.Random], Iterator[Case]]
 FUZZERS: tuple[Fuzzer, ...] = (
     command_lines, data.tables, data.images, data.folders, data.compositions, study.specs, study.records,
-    models.onnx_files, models.state_dicts, models.sidecars, downloads.archives, downloads.published_lists,
-    downloads.hugging_face,
+    models.onnx_files, models.state_dicts, models.sidecars, model_folders, downloads.archives,
+    downloads.published_lists, downloads.hugging_face,
 )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -61,7 +61,7 @@ class _Described(BaseModel):
     params: dict[str, Any]
     class_names: list[str] = Field(min_length=1)
     attribute_names: list[str] | None
-    train_counts: list[int] | None
+    train_counts: list[Annotated[int, Field(ge=0, lt=2**53)]] | None
     preprocess: _View
     selection: _Selection | None
     supervision: str = ""
@@ -157,6 +157,7 @@ def _try(system: System) -> None:
     if max(system.preprocess_.size) > LARGEST_SIDE:
         raise ModelError(f"a saved model reads images of up to {LARGEST_SIDE} px; found {system.preprocess_.size}.")
     system.check()
+    system.supervision()  # every table prints it
     if sees_images_alone(system) and getattr(system, "masks", None) != "given":  # that one waits for its function
         blank = torch.zeros(1, 3, *system.preprocess_.size, dtype=torch.uint8)
         system._answers(system._logits(system.preprocess_.normalise(blank)))

@@ -181,6 +181,9 @@ class TextPrompts(Decision):
     def __call__(self, vectors: Tensor) -> Tensor:
         return torch.from_numpy(self.head_.decision_function(vectors.float().cpu().numpy())).float()
 
+    def as_layer(self) -> nn.Module:
+        return PromptHead.of(torch.from_numpy(self.head_.weight_).float(), scale=1.0)  # the scale is in the weights
+
     def learned(self) -> dict[str, Any]:
         return {"texts": self.texts_}
 

@@ -205,11 +205,11 @@ def benchmark_of(
     return Benchmark(name, splits, dict(notes or {}))
 
 
-CellCounts = Mapping[tuple[int, int], int]
+Cells = Mapping[tuple[int, int], int]
 
 
 def draw_splits(
-    name: str, table: pd.DataFrame, plan: Mapping[str, CellCounts], seed: int, group: Callable[[int, int], str]
+    name: str, table: pd.DataFrame, plan: Mapping[str, Cells], seed: int, group: Callable[[int, int], str]
 ) -> pd.DataFrame:
     """Rows of ``table`` dealt to splits with exact counts; no row is used twice.
 
