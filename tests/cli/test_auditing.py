@@ -70,6 +70,18 @@ def test_own_model_and_images_to_a_verdict_groups_and_exit_code(folder: Path) ->
     assert "leans on the background" in (folder / "audit.html").read_text("utf-8")
 
 
+def test_the_schema_is_printed_and_the_findings_follow_it(folder: Path) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    told = CliRunner().invoke(app, ["audit", "--schema"])
+    assert told.exit_code == 0, told.output
+    form = json.loads(told.stdout)
+    assert form["properties"]["schema_version"]["const"] == 1
+    done = CliRunner().invoke(app, words(folder, "--json", "--examples", "1"))
+    jsonschema.validate(json.loads(done.stdout), form)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**json.loads(done.stdout), "schema_version": 2}, form)
+
+
 def test_limits_that_hold_exit_with_0(folder: Path) -> None:
     done = CliRunner().invoke(app, words(folder, "--fail-under", "average=0.2", "--no-discover", "--examples", "0"))
     assert done.exit_code == 0, done.output
