@@ -60,8 +60,8 @@ def test_own_model_and_images_to_a_verdict_groups_and_exit_code(folder: Path) ->
     assert done.exit_code == 1, done.output
     found = json.loads(done.stdout)
     assert found["models"][0]["discovery"]["shortcuts"][0] == "background"
-    assert found["failures"] == ["scene.pt: shortcut is 0.0, under 100.0."]
-    assert "shortcut is 0.0" in done.stderr
+    assert found["failures"] == [f"scene.pt: a shortcut was found. {found['models'][0]['verdict']['plain']}"]
+    assert found["failures"][0] in done.stderr
     rows = list(csv.DictReader((folder / "groups.csv").open()))
     assert len(rows) == 80
     green = [np.asarray(Image.open(row["path"]))[3, 16, 1] > 100 for row in rows]

@@ -26,6 +26,7 @@ from foveate.report.discovery.before_after import BeforeAfter
 from foveate.report.discovery.leaks import leaks
 from foveate.report.examples import Example, illustrate, worst_examples
 from foveate.report.findings import (
+    SHORTCUT,
     DatasetRecord,
     DiscoveryRecord,
     ExampleRecord,
@@ -97,7 +98,9 @@ class Audit:
         for metric, limit in limits.items():
             for entry in self.findings.models:
                 value, shown = entry.figure(metric), described(metric)
-                if shown.better(limit, than=value):
+                if metric == SHORTCUT and value < limit:
+                    said.append(f"{entry.name}: a shortcut was found. {entry.verdict.plain}")
+                elif shown.better(limit, than=value):
                     side = "over" if shown.higher_is_better is False else "under"
                     said.append(f"{entry.name}: {metric} is {shown.text(value)}, {side} {shown.text(limit)}.")
         return said

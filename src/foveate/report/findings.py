@@ -26,6 +26,9 @@ from foveate.report.sentences.advice import Advice
 from foveate.report.sentences.limits import leak
 from foveate.report.verdict import Verdict
 
+SHORTCUT = "shortcut"
+"""The verdict as a metric: 1 without and 0 with a shortcut found."""
+
 
 class Written(BaseModel):
     """A part of the findings: read-only, and made from the type of the same content."""
@@ -272,11 +275,11 @@ class ModelRecord(Written):
 
     def figure(self, metric: str) -> float:
         """A metric by name; ``shortcut`` is 1 without and 0 with a shortcut found."""
-        if metric == "shortcut":
+        if metric == SHORTCUT:
             return 0.0 if self.verdict.level is Level.FOUND else 1.0
         figures = self.figures
         if metric not in figures:
-            known = ("shortcut", *figures)
+            known = (SHORTCUT, *figures)
             raise DataError(f"unknown metric '{metric}'.{suggest(metric, known)} Known: {', '.join(known)}.")
         value = figures[metric]
         if value is None:
