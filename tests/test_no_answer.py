@@ -31,7 +31,7 @@ from foveate.measure import NO_ANSWER, UNREADABLE
 from foveate.report.advice import Step, next_steps
 from foveate.report.groups import judge_groups
 from foveate.report.levels import Level
-from foveate.report.page import confusions
+from foveate.report.page_tables import confusions
 from foveate.report.sentences import first_words, headline
 from foveate.report.verdict import join
 

@@ -60,14 +60,26 @@ def test_own_model_and_images_to_a_verdict_groups_and_exit_code(folder: Path) ->
     assert done.exit_code == 1, done.output
     found = json.loads(done.stdout)
     assert found["models"][0]["discovery"]["shortcuts"][0] == "background"
-    assert found["failures"] == ["scene.pt: shortcut is 0.0, under 100.0."]
-    assert "shortcut is 0.0" in done.stderr
+    assert found["failures"] == [f"scene.pt: a shortcut was found. {found['models'][0]['verdict']['plain']}"]
+    assert found["failures"][0] in done.stderr
     rows = list(csv.DictReader((folder / "groups.csv").open()))
     assert len(rows) == 80
     green = [np.asarray(Image.open(row["path"]))[3, 16, 1] > 100 for row in rows]
     agree = np.mean([(row["attribute"] == "background like light") == g for row, g in zip(rows, green, strict=True)])
     assert agree > 0.95
     assert "leans on the background" in (folder / "audit.html").read_text("utf-8")
+
+
+def test_the_schema_is_printed_and_the_findings_follow_it(folder: Path) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    told = CliRunner().invoke(app, ["audit", "--schema"])
+    assert told.exit_code == 0, told.output
+    form = json.loads(told.stdout)
+    assert form["properties"]["schema_version"]["const"] == 1
+    done = CliRunner().invoke(app, words(folder, "--json", "--examples", "1"))
+    jsonschema.validate(json.loads(done.stdout), form)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**json.loads(done.stdout), "schema_version": 2}, form)
 
 
 def test_limits_that_hold_exit_with_0(folder: Path) -> None:

@@ -99,7 +99,7 @@ def test_advice_follows_the_verdict(audits: dict[str, Audit]) -> None:
 
 ROOT = {
     "schema_version", "title", "foveate", "date", "attribute", "dataset", "training", "models", "verdict",
-    "examples_by", "examples", "unreadable", "notes", "advice",
+    "examples_by", "examples", "unreadable", "notes", "advice", "warnings",
 }  # fmt: skip
 MODEL = {
     "name", "needs", "average", "adjusted_average", "worst_group", "worst_class", "majority", "minority",
@@ -108,10 +108,12 @@ MODEL = {
 }  # fmt: skip
 VERDICT = {
     "level", "headline", "sentences", "evidence", "sides", "gap", "measured", "agreement", "levels", "compared", "cues",
-    "guessing",
+    "guessing", "plain", "numbers", "smallest_gap",
 }  # fmt: skip
-DISCOVERY = {"level", "shortcuts", "suspects", "objects", "mask_tests", "errors", "attribute", "slices"}
-SUSPECT = {"key", "name", "level", "explained_by", "pull", "label", "answers"}
+DISCOVERY = {
+    "level", "shortcuts", "suspects", "objects", "mask_tests", "errors", "attribute", "slices", "turned", "held",
+}  # fmt: skip
+SUSPECT = {"key", "name", "level", "explained_by", "pull", "label", "answers", "smallest_found"}
 PULL = {"cue", "n", "value", "low", "high", "p", "same", "other", "adjusted"}
 
 

@@ -111,7 +111,7 @@ def test_experiments_accuse_what_the_groups_acquit() -> None:
     assert (told.level, told.headline, told.agreement) == ("found", "Leans on the background", "differ")
     assert told.sentences[0].startswith("M leans on the background, which tells the habitat (97 % right), but the")
     assert "the groups show no cost: it is right on 95 %" in told.sentences[0]
-    assert "in 40 of 100 images" in told.sentences[0]
+    assert "when it is exchanged, 40 of 100 answers follow it to another class" in told.sentences[0]
     assert "something else about the background than the habitat may decide" in told.sentences[1]
     assert not any(s.startswith("No sign") for s in told.sentences)
     doubtful = joined("none", experiments(background=0.4), "background", estimated="a ViT")

@@ -53,6 +53,13 @@ def audit(
     seed: int = typer.Option(0, min=0, max=MAX_SEED, help="Draws the images for the experiments."),
     root: Path | None = ROOT,
     on_bad: str = typer.Option("raise", help="What an unreadable image does: raise or skip."),
+    schema: bool = typer.Option(
+        False,
+        "--schema",
+        is_eager=True,
+        callback=lambda wanted: _print_schema() if wanted else None,
+        help="Print the JSON schema of what --json prints, and end.",
+    ),
 ) -> None:
     """Does the model lean on a shortcut, known or not? Writes one HTML file that opens anywhere."""
     from foveate.report import audit as run_audit
@@ -84,6 +91,15 @@ def audit(
         for sentence in failed:
             echo(sentence, err=True)
         raise typer.Exit(1)
+
+
+def _print_schema() -> None:
+    from foveate.report import Findings
+
+    form = Findings.model_json_schema()
+    form["properties"]["failures"] = {"type": "array", "items": {"type": "string"}}  # what --fail-under adds
+    typer.echo(json.dumps(form, indent=2))
+    raise typer.Exit()
 
 
 def open_model(

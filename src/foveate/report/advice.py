@@ -15,6 +15,7 @@ class Step(Word):
     KEEP = "keep"
     TRAIN_FURTHER = "train further"
     MORE_IMAGES = "more images"
+    MAKE_TESTABLE = "make testable"
     MAKE_GROUPS = "make groups"
     DAR = "DAR"
     A2 = "A2"
@@ -24,7 +25,7 @@ class Step(Word):
 
 
 def next_steps(verdicts: Sequence[Verdict], attributes: bool) -> list[Step]:
-    """Steps in the order to try them; one that says "keep it" when nothing was found and every image got an answer.
+    """Steps in the order to try them; "keep it" only when all was tested, nothing found and every image got an answer.
 
     Args:
         verdicts: one a model.
@@ -38,9 +39,11 @@ def next_steps(verdicts: Sequence[Verdict], attributes: bool) -> list[Step]:
 
 def _against_shortcuts(verdicts: Sequence[Verdict], attributes: bool) -> list[Step]:
     if not any(verdict.level.accuses for verdict in verdicts):
+        levels = {verdict.level for verdict in verdicts}
         if any(verdict.guessing for verdict in verdicts):
-            return [Step.TRAIN_FURTHER]
-        few = any(verdict.level is Level.UNCLEAR for verdict in verdicts)
-        return [Step.MORE_IMAGES, Step.KEEP] if few else [Step.KEEP]
+            return [Step.TRAIN_FURTHER, *([Step.MAKE_TESTABLE] if Level.UNTESTED in levels else [])]
+        open_ones = [Step.MORE_IMAGES] if Level.UNCLEAR in levels else []
+        open_ones += [Step.MAKE_TESTABLE] if Level.UNTESTED in levels else []
+        return open_ones or [Step.KEEP]  # what was not settled is no ground to keep a model
     groups = [] if attributes else [Step.MAKE_GROUPS]
     return [*groups, Step.DAR, Step.A2, Step.IFAM, Step.A2_ZERO_SHOT, Step.AUDIT_AGAIN]

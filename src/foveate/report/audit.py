@@ -22,8 +22,11 @@ from foveate.report.abilities import named_models, supervision_of
 from foveate.report.advice import next_steps
 from foveate.report.answers import ModelAnswers, ask_models
 from foveate.report.discovery import Discovery
+from foveate.report.discovery.before_after import BeforeAfter
+from foveate.report.discovery.leaks import leaks
 from foveate.report.examples import Example, illustrate, worst_examples
 from foveate.report.findings import (
+    SHORTCUT,
     DatasetRecord,
     DiscoveryRecord,
     ExampleRecord,
@@ -32,10 +35,11 @@ from foveate.report.findings import (
     ModelRecord,
     TrainingRecord,
     VerdictRecord,
+    WarningRecord,
 )
 from foveate.report.groups import judge_groups
 from foveate.report.heat import HeatOnObject
-from foveate.report.sentences import first_words, listed, sections
+from foveate.report.sentences import example_of, first_words, listed, sections
 from foveate.report.sentences.advice import Advice, advice
 from foveate.report.training_counts import TrainingCounts, training_counts
 from foveate.report.verdict import Verdict, join
@@ -94,7 +98,9 @@ class Audit:
         for metric, limit in limits.items():
             for entry in self.findings.models:
                 value, shown = entry.figure(metric), described(metric)
-                if shown.better(limit, than=value):
+                if metric == SHORTCUT and value < limit:
+                    said.append(f"{entry.name}: a shortcut was found. {entry.verdict.plain}")
+                elif shown.better(limit, than=value):
                     side = "over" if shown.higher_is_better is False else "under"
                     said.append(f"{entry.name}: {metric} is {shown.text(value)}, {side} {shown.text(limit)}.")
         return said
@@ -164,7 +170,7 @@ def audit(
     say(f"choosing {examples} examples")
     pictures = _examples(lead, systems, dataset, answers, examples)
     findings = Findings(
-        title=title or f"Audit of {listed(list(systems))} on {dataset.name}",
+        title=title or f"Audit of {_called(list(systems))} on {dataset.name}",
         foveate=_version(),
         date=datetime.date.today().isoformat(),
         attribute=word,
@@ -177,6 +183,7 @@ def audit(
         unreadable=[dataset.where(int(i)) for i in np.flatnonzero(~answers.read)],
         notes=[*notes, *_notes(judged, answers, training, word)],
         advice=_advice([model.verdict for model in judged], dataset),
+        warnings=[WarningRecord.of(leak) for leak in leaks(answers.discoveries)],
     )
     return Audit(findings, pictures, answers.discoveries, {model.name: model.verdict for model in judged})
 
@@ -192,6 +199,12 @@ class _Judged:
     verdict: Verdict
     heat: HeatOnObject | None
     discovery: Discovery | None
+
+    @property
+    def shown(self) -> BeforeAfter | None:
+        """The exchange that shows the verdict."""
+        found = self.discovery
+        return None if found is None else example_of(self.verdict, found.turned, found.held)
 
 
 def _judged(
@@ -235,7 +248,7 @@ def _record(model: _Judged, dataset: GroupedDataset, answers: ModelAnswers) -> M
             "unanswered_images": [dataset.where(int(i)) for i in silent],
             "worst": None if worst is None else worst.name,
             "confusion": model.confusion.tolist(),
-            "verdict": VerdictRecord.of(model.verdict),
+            "verdict": VerdictRecord.of(model.verdict, model.shown),
             "gaze": None if model.heat is None else GazeRecord(**vars(model.heat), sentence=sections.heat(model.heat)),
             "discovery": None if model.discovery is None else DiscoveryRecord.of(model.discovery),
         }
@@ -275,6 +288,10 @@ def _advice(verdicts: Sequence[Verdict], dataset: GroupedDataset) -> list[Advice
     attributes = dataset.attributes is not None
     silent = [verdict.model for verdict in verdicts if verdict.unanswered]
     return [advice(step, attributes, silent) for step in next_steps(verdicts, attributes)]
+
+
+def _called(names: list[str]) -> str:
+    return listed(names) if len(names) <= 3 else f"{len(names)} models"
 
 
 def _worst(report: GroupReport) -> float:

@@ -47,6 +47,21 @@ def bar(
     return Markup("".join(parts)).format(tone, words)
 
 
+def dumbbell(first: float, second: float, *, words: str) -> Markup:
+    """Two dots on a scale from 0 to 1 with a line between them: right where a shortcut helps, and where it does not.
+
+    >>> dumbbell(0.9, 0.4, words="90 and 40").count("circle")
+    2
+    """
+    a, b = (8 + 1.44 * 100 * min(max(share, 0.0), 1.0) for share in (first, second))
+    return Markup(
+        '<svg class="dumbbell" role="img" aria-label="{}" viewBox="0 0 160 16">'
+        '<line class="rail" x1="8" x2="152" y1="8" y2="8"/>'
+        f'<line class="between" x1="{a:.1f}" x2="{b:.1f}" y1="8" y2="8"/>'
+        f'<circle class="usual" cx="{a:.1f}" cy="8" r="6"/><circle class="unusual" cx="{b:.1f}" cy="8" r="4"/></svg>'
+    ).format(words)
+
+
 def _at(share: float) -> str:
     return f"{100 * min(max(share, 0.0), 1.0):.2f}".rstrip("0").rstrip(".")
 

@@ -21,6 +21,11 @@ from foveate.report.reading import readable
 
 PICTURE_SIDE = 208
 """Longer side of a picture in the report, in pixels."""
+SMALL_SIDE = 128
+"""The same where more than ``FEW_MODELS`` models are shown beside each other."""
+FEW_MODELS = 4
+LEAD_SIDE = 300
+"""Longer side of the pictures that open the report."""
 
 
 def data_uri(pixels: NDArray[np.uint8], quality: int = 84) -> str:
@@ -47,7 +52,7 @@ def thumbnail(pixels: NDArray[np.uint8], side: int = PICTURE_SIDE) -> NDArray[np
     return np.asarray(Image.fromarray(pixels).resize(size, Image.Resampling.BICUBIC))
 
 
-def overlay(gaze: Gaze, image: Tensor) -> NDArray[np.uint8]:
+def overlay(gaze: Gaze, image: Tensor, side: int = PICTURE_SIDE) -> NDArray[np.uint8]:
     """The gaze of one image over it, at thumbnail size.
 
     Crops are in image pixels, so a gaze with crops is drawn at full size and then made small.
@@ -55,8 +60,8 @@ def overlay(gaze: Gaze, image: Tensor) -> NDArray[np.uint8]:
     import torch
 
     if gaze.boxes is not None:
-        return thumbnail(gaze.draw(image[None])[0])
-    small = small_picture(image)
+        return thumbnail(gaze.draw(image[None])[0], side)
+    small = small_picture(image, side)
     return gaze.draw(torch.from_numpy(small.copy()).permute(2, 0, 1)[None])[0]
 
 
@@ -181,7 +186,11 @@ def illustrate(
     probabilities: Mapping[str, NDArray[np.float64]],
     class_names: list[str],
 ) -> list[Example]:
-    """The chosen images with what every system says about them and where it looked; unreadable ones are left out."""
+    """The chosen images with what every system says about them and where it looked; unreadable ones are left out.
+
+    With many systems pictures are smaller and the further views left out: the page stays one small file.
+    """
+    side = PICTURE_SIDE if len(systems) <= FEW_MODELS else SMALL_SIDE
     chosen = dict(readable(dataset, positions))
     images = list(chosen.values())
     answers: dict[int, list[ExampleAnswer]] = {i: [] for i in chosen}
@@ -195,20 +204,26 @@ def illustrate(
             said = ExampleAnswer(
                 name, name_of(k, class_names), 0.0 if k < 0 else float(row[k]), k == int(dataset.labels[i])
             )
-            answers[i].append(said if gazes is None else _with_gaze(said, gazes[j], image, system))
+            answers[i].append(said if gazes is None else _with_gaze(said, gazes[j], image, system, side))
     names = dataset.attribute_names or []
     return [
         Example(
             i, dataset.where(i), dataset.class_names[dataset.labels[i]],
             None if dataset.attributes is None else names[dataset.attributes[i]],
-            data_uri(small_picture(image)), tuple(answers[i]),
+            data_uri(small_picture(image, side)), tuple(answers[i]),
         )
         for i, image in chosen.items()
     ]  # fmt: skip
 
 
-def _with_gaze(said: ExampleAnswer, gaze: Gaze, image: Tensor, system: Any) -> ExampleAnswer:
-    # crops are in pixels of what the model saw, and a map of a cut image covers the cut only
+def looked_at(system: Any, gaze: Gaze, image: Tensor) -> Tensor:
+    """The image as its gaze covers it: crops are in pixels of what the model saw, and the map of a cut image covers
+    the cut only."""
     seen = cut_of(system) if gaze.boxes is None else view_of(system)
-    drawn = image if seen is None else seen.prepare(image)
-    return replace(said, kind=gaze.kind, overlay=data_uri(overlay(gaze, drawn)), views=views_of(gaze, drawn))
+    return image if seen is None else seen.prepare(image)
+
+
+def _with_gaze(said: ExampleAnswer, gaze: Gaze, image: Tensor, system: Any, side: int) -> ExampleAnswer:
+    drawn = looked_at(system, gaze, image)
+    views = views_of(gaze, drawn) if side == PICTURE_SIDE else ()
+    return replace(said, kind=gaze.kind, overlay=data_uri(overlay(gaze, drawn, side)), views=views)

@@ -13,14 +13,21 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 from foveate.errors import DataError, suggest
 from foveate.measure import GroupRow, reported
 from foveate.report import sentences
+from foveate.report.discovery.before_after import BeforeAfter
 from foveate.report.discovery.cues import Cue
 from foveate.report.discovery.discover import Discovery
+from foveate.report.discovery.judgement import Judgement, Suspect
+from foveate.report.discovery.leaks import Leak
 from foveate.report.discovery.mask_tests import MaskTests
 from foveate.report.gaps import Gap, Share
 from foveate.report.heat import HeatOnObject
 from foveate.report.levels import Agreement, Evidence, Level
 from foveate.report.sentences.advice import Advice
+from foveate.report.sentences.limits import leak
 from foveate.report.verdict import Verdict
+
+SHORTCUT = "shortcut"
+"""The verdict as a metric: 1 without and 0 with a shortcut found."""
 
 
 class Written(BaseModel):
@@ -65,6 +72,9 @@ class VerdictRecord(Written):
         compared: what the groups compared, whatever decided in the end.
         cues: keys of the cues it names against the model.
         guessing: whether the model hardly beats guessing.
+        plain: the verdict as one would say it, in one sentence.
+        numbers: how often it is right where the shortcut helps and where it does not; empty where nothing was compared.
+        smallest_gap: the smallest gap that the groups would have found; None without groups.
     """
 
     level: Level
@@ -79,14 +89,21 @@ class VerdictRecord(Written):
     compared: Evidence
     cues: list[str]
     guessing: bool
+    plain: str
+    numbers: list[SideRecord]
+    smallest_gap: float | None
 
     @staticmethod
-    def of(v: Verdict) -> VerdictRecord:
+    def of(v: Verdict, shown: BeforeAfter | None = None) -> VerdictRecord:
+        """``shown`` is the exchange that shows the verdict (:func:`foveate.report.sentences.plain.example_of`)."""
+        gap = v.groups.comparison.gap
         return VerdictRecord(
             level=v.level, headline=sentences.headline(v), sentences=sentences.sentences(v), evidence=v.evidence,
             sides=[SideRecord.of(name, share) for name, share in sentences.sides(v.groups, v.attribute)],
-            gap=v.groups.comparison.gap, measured=sentences.measured(v.groups, v.attribute), agreement=v.agreement,
+            gap=gap, measured=sentences.measured(v.groups, v.attribute), agreement=v.agreement,
             levels=v.levels, compared=v.groups.evidence, cues=[s.key for s in v.accused], guessing=v.guessing,
+            plain=sentences.plain(v, shown), numbers=[SideRecord.of(*side) for side in sentences.two_numbers(v)],
+            smallest_gap=None if gap is None else gap.smallest_found,
         )  # fmt: skip
 
 
@@ -118,7 +135,8 @@ class PullRecord(Written):
 
 
 class SuspectRecord(Written):
-    """One cue with all that is known about it; ``explained_by`` is the key of the larger cue it is part of."""
+    """One cue with all that is known about it; ``explained_by`` is the key of the larger cue it is part of, and
+    ``smallest_found`` the smallest pull that its experiment would have found (four times in five)."""
 
     key: str
     name: str
@@ -127,6 +145,29 @@ class SuspectRecord(Written):
     pull: PullRecord | None
     label: ProbeRecord | None
     answers: ProbeRecord | None
+    smallest_found: float | None
+
+    @staticmethod
+    def of(found: Judgement, s: Suspect) -> SuspectRecord:
+        return SuspectRecord.model_validate(
+            {
+                "key": s.key, "name": s.name, "level": s.level, "explained_by": s.explained_by, "pull": s.pull,
+                "label": s.label, "answers": s.answers, "smallest_found": found.smallest_found(s),
+            }
+        )  # fmt: skip
+
+
+class BeforeAfterRecord(Written):
+    """An image before and after an exchange, by its places in the dataset, and what the model says to both."""
+
+    cue: Key
+    position: int
+    donor_position: int
+    label: str
+    donor_label: str
+    donor_attribute: str | None
+    before: str
+    answer: str
 
 
 class SliceRecord(Written):
@@ -155,6 +196,7 @@ class DiscoveryRecord(Written):
         suspects: every cue, worst first.
         objects: where the objects' places come from.
         errors, attribute: which cues tell where the model errs, and which tell the given attribute.
+        turned, held: exchanges that turned an answer; where nothing did, one that did not.
     """
 
     level: Level
@@ -165,15 +207,19 @@ class DiscoveryRecord(Written):
     errors: list[ProbeRecord]
     attribute: list[ProbeRecord]
     slices: list[SliceRecord]
+    turned: list[BeforeAfterRecord]
+    held: list[BeforeAfterRecord]
 
     @staticmethod
     def of(found: Discovery) -> DiscoveryRecord:
         judged = found.judgement
         return DiscoveryRecord.model_validate(
             {
-                "level": judged.level, "shortcuts": [s.key for s in judged.shortcuts], "suspects": judged.suspects,
+                "level": judged.level, "shortcuts": [s.key for s in judged.shortcuts],
+                "suspects": [SuspectRecord.of(judged, s) for s in judged.suspects],
                 "objects": found.base.objects.source, "mask_tests": found.masks, "errors": found.error_probes,
                 "attribute": found.base.attribute_probes, "slices": found.slices,
+                "turned": found.turned, "held": found.held,
             }
         )  # fmt: skip
 
@@ -229,11 +275,11 @@ class ModelRecord(Written):
 
     def figure(self, metric: str) -> float:
         """A metric by name; ``shortcut`` is 1 without and 0 with a shortcut found."""
-        if metric == "shortcut":
+        if metric == SHORTCUT:
             return 0.0 if self.verdict.level is Level.FOUND else 1.0
         figures = self.figures
         if metric not in figures:
-            known = ("shortcut", *figures)
+            known = (SHORTCUT, *figures)
             raise DataError(f"unknown metric '{metric}'.{suggest(metric, known)} Known: {', '.join(known)}.")
         value = figures[metric]
         if value is None:
@@ -281,6 +327,27 @@ class TrainingRecord(Written):
     usual_share: float
 
 
+class WarningRecord(Written):
+    """A warning about the data: a cue that alone tells the class. ``levels``: what may be said about each model and
+    this cue."""
+
+    cue: Key
+    name: str
+    score: float
+    chance: float
+    exchanged: bool
+    levels: dict[str, Level]
+    sentence: str
+
+    @staticmethod
+    def of(found: Leak) -> WarningRecord:
+        cue, probe = found.cue, found.probe
+        return WarningRecord(
+            cue=cue.key, name=cue.name, score=probe.score, chance=probe.chance, exchanged=cue.exchange is not None,
+            levels=dict(found.levels), sentence=leak(found),
+        )  # fmt: skip
+
+
 class Findings(Written):
     """The findings of an audit, ready for JSON; :meth:`model_json_schema` tells their form.
 
@@ -302,3 +369,4 @@ class Findings(Written):
     unreadable: list[str]
     notes: list[str]
     advice: list[Advice]
+    warnings: list[WarningRecord]

@@ -27,6 +27,8 @@ from foveate.report.levels import Level
 FOUND_GAP = 0.10
 FOUND_LOW = 0.05
 Z95 = 1.959963984540054
+POWER = 0.8416212335729143
+"""Standard errors over a limit at which an effect passes it in four of five repeats."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,16 @@ class Gap:
         if self.low > 0:
             return Level.HINT
         return Level.UNCLEAR if self.high >= FOUND_GAP else Level.NONE
+
+    @property
+    def smallest_found(self) -> float:
+        """The smallest gap that as many images would call found in four of five repeats.
+
+        >>> round(Gap(0.0, -0.05, 0.05).smallest_found, 2), round(Gap(0.0, -0.2, 0.2).smallest_found, 2)
+        (0.12, 0.34)
+        """
+        half = (self.high - self.low) / 2
+        return min(1.0, max(FOUND_GAP, FOUND_LOW + half) + POWER * half / Z95)
 
 
 def difference(a: Share, b: Share, z: float = Z95) -> Gap:

@@ -1,72 +1,89 @@
-"""From findings to the page: decides what is shown and how; the looks are in audit.html and style.css."""
+"""From findings to the page: decides what is shown and in which order; the looks are in the folder ``looks``."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
-import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
-from foveate.measure import GroupRow, columns, wilson_interval
-from foveate.report.charts import bar, heat_style
-from foveate.report.discovery import Discovery, tables
-from foveate.report.examples import Example
+from foveate.measure import GroupRow, columns
+from foveate.report.charts import bar, dumbbell, heat_style
+from foveate.report.discovery import Discovery
+from foveate.report.discovery.before_after import BeforeAfter
+from foveate.report.discovery.tables import (
+    MASK_TESTS,
+    ExchangeShots,
+    ExperimentRow,
+    SliceCard,
+    experiments,
+    probe_table,
+    shots,
+    slice_cards,
+)
+from foveate.report.examples import FEW_MODELS, PICTURE_SIDE, SMALL_SIDE, Example, ExampleAnswer
 from foveate.report.findings import Findings, ModelRecord
-from foveate.report.levels import Evidence
-from foveate.report.sentences import percent, points, sections
-
-MANY_GROUPS = 24
-"""With more groups than this, the page shows the worst ones and folds the rest away."""
-WORST_GROUPS = 12
-MANY_CLASSES = 12
-HEAT_CLASSES = 30
-"""A heat map of more classes cannot be read; the most frequent mistakes are listed instead."""
+from foveate.report.levels import Level
+from foveate.report.page_tables import (
+    WORST_GROUPS,
+    Confusion,
+    GroupBars,
+    accuracy_grid,
+    confusions,
+    experiment_matrix,
+    group_bars,
+    group_matrix,
+)
+from foveate.report.sentences import of_100, overall, percent, points, sections
+from foveate.report.sentences.limits import not_covered, reach
+from foveate.report.sentences.plain import LEVEL_MEANINGS, LEVEL_NAMES
 
 
 def render(findings: Findings, pictures: Sequence[Example], discoveries: Mapping[str, Discovery] | None = None) -> str:
     """The whole page as text. Names from the data are escaped: they cannot add markup."""
+    found = discoveries or {}
+    looks = {entry.name: entry.read_text("utf-8") for entry in files("foveate.report").joinpath("looks").iterdir()}
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, finalize=_keep_together, trim_blocks=True, lstrip_blocks=True
+        loader=DictLoader(looks), autoescape=True, undefined=StrictUndefined, finalize=_keep_together,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters.update(percent=percent, points=points, of_100=of_100)
+    said = confusions(findings)
+    models = in_order(
+        [
+            _model_page(model, findings, table, pictures, found.get(model.name))
+            for model, table in zip(findings.models, said.tables, strict=True)
+        ]
     )
-    environment.filters.update(percent=percent, points=points)
-    environment.globals.update(bar=bar, heat_style=heat_style)
-    folder = files("foveate.report")
-    template = environment.from_string(folder.joinpath("audit.html").read_text("utf-8"))
-    return template.render(
-        f=findings,
-        style=Markup(folder.joinpath("style.css").read_text("utf-8")),
-        several=len(findings.models) > 1,
-        tones=tones(findings),
-        summary=summary(findings),
-        groups=group_rows(findings),
-        grid=accuracy_grid(findings),
-        confusions=confusions(findings),
+    environment.globals.update(
+        bar=bar, dumbbell=dumbbell, heat_style=heat_style, f=findings, d=findings.dataset, what=findings.attribute,
+        several=len(models) > 1, level_names=LEVEL_NAMES, level_meanings=LEVEL_MEANINGS, mask_tests=MASK_TESTS,
+        worst_groups=WORST_GROUPS,
+    )  # fmt: skip
+    names = [page.name for page in models]
+    return environment.get_template("audit.html").render(
+        style=Markup(looks["style.css"]),
+        script=Markup(looks["page.js"]),
+        script_hash=base64.b64encode(hashlib.sha256(looks["page.js"].encode()).digest()).decode(),
+        models=models,
+        lead=models[0],
+        proof=None if models[0].shown is None else shots(models[0].shown),
+        heading=models[0].record.verdict.plain if len(models) == 1 else overall(_levels(models)),
+        levels=[level for level in Level if level in _levels(models).values()],
+        confusion=said,
+        groups=group_matrix(findings.model_copy(update={"models": [page.record for page in models]})),
+        exchanged=experiment_matrix(names, {page.name: page.experiments for page in models}),
         pictures=pictures,
-        **_discovered(discoveries or {}),
+        probes=probe_table(found) if found else None,
+        object_source=next(iter(found.values())).base.objects.words if found else "",
+        not_covered=not_covered(),
     )
-
-
-def _discovered(discoveries: Mapping[str, Discovery]) -> dict[str, Any]:
-    """What the page says about shortcuts nobody named."""
-    if not discoveries:
-        return {"discovered": False}
-    mask_rows, mask_sentences = tables.mask_rows(discoveries)
-    return {
-        "discovered": True,
-        "experiments": tables.experiments(discoveries),
-        "experiment_sentence": tables.experiment_sentence(discoveries),
-        "mask_rows": mask_rows,
-        "mask_sentences": mask_sentences,
-        "probes": tables.probe_table(discoveries),
-        "slices": tables.slice_cards(discoveries),
-        "turned": tables.turned_pictures(discoveries),
-        "object_source": next(iter(discoveries.values())).base.objects.words,
-    }
 
 
 def _keep_together(value: Any) -> Any:
@@ -75,233 +92,114 @@ def _keep_together(value: Any) -> Any:
     return re.sub(r"(?<=\d) %", "\u00a0%", value) if plain else value
 
 
-def tones(findings: Findings) -> dict[str, str]:
-    """A colour for every model."""
-    return {model.name: f"m{i % 8 + 1}" for i, model in enumerate(findings.models)}
-
-
 @dataclass(frozen=True)
-class SummaryCell:
-    """A value as text, and whether it is the best of its column."""
+class Tile:
+    """A figure of one model: its key, name, value as text, and what it means."""
 
-    text: str
-    best: bool
-
-
-@dataclass(frozen=True)
-class SummaryRow:
-    """One model in the table of all."""
-
-    model: ModelRecord
-    cells: list[SummaryCell]
-    gap: SummaryCell | None
-
-
-@dataclass(frozen=True)
-class Summary:
-    """``(metric, name, meaning)`` of every column, and one row a model; ``gaps``: whether any has one."""
-
-    columns: list[tuple[str, str, str]]
-    rows: list[SummaryRow]
-    gaps: bool
-
-
-def summary(findings: Findings) -> Summary:
-    """Columns and one row per model: the value of every metric and whether it is the best of its column."""
-    models = findings.models
-    had = {c.name: [v for m in models if (v := m.figures.get(c.name)) is not None] for c in columns("audit")}
-    shown = [c for c in columns("audit") if had[c.name]]
-    gaps = {
-        m.name: m.verdict.gap.value for m in models if m.verdict.compared is Evidence.TRAINING and m.verdict.gap
-    }  # fmt: skip
-    rows = []
-    for model in models:
-        cells = []
-        for c in shown:
-            value = model.figures[c.name]
-            best = c.higher_is_better is not None and value == max(had[c.name], key=c.goodness)
-            cells.append(SummaryCell(percent(value) if c.unit == "%" else c.text(value), best))
-        gap = gaps.get(model.name)
-        smallest = min((abs(value) for value in gaps.values()), default=0.0)
-        rows.append(
-            SummaryRow(model, cells, None if gap is None else SummaryCell(points(gap), abs(gap) == smallest))
-        )  # fmt: skip
-    return Summary([(c.name, c.title.capitalize(), c.note) for c in shown], rows, bool(gaps))
-
-
-@dataclass
-class GroupBars:
-    """A group (or class, without attributes) with one bar a model: its name and its row."""
-
-    row: GroupRow
-    bars: list[tuple[str, GroupRow]] = field(default_factory=list)
-
-    @property
-    def mean(self) -> float:
-        return statistics.fmean(row.accuracy for _, row in self.bars)
-
-    @property
-    def n(self) -> int:
-        return max(row.n for _, row in self.bars)
-
-
-@dataclass(frozen=True)
-class GroupBarsTable:
-    """``shown`` come as bars and ``folded`` as a table, with what to say about them and about the rest."""
-
-    shown: list[GroupBars]
-    folded: list[GroupBars]
-    sentence: str
-    rest: str | None = None
-
-
-def group_rows(findings: Findings) -> GroupBarsTable:
-    """Every group with one bar per model: all as bars up to ``MANY_GROUPS``, else the worst ones."""
-    by_name: dict[str, GroupBars] = {}
-    for model in findings.models:
-        for row in _rows_of(model):
-            by_name.setdefault(row.name, GroupBars(row)).bars.append((model.name, row))
-    order = {"majority": 0, "minority": 2}
-    rows = sorted(by_name.values(), key=lambda e: (e.row.label, order.get(e.row.kind or "", 1), e.row.attribute))
-    sentence = _group_sentence(findings)
-    if len(rows) <= MANY_GROUPS:
-        return GroupBarsTable(rows, [], sentence)
-    worst = sorted(rows, key=lambda e: (e.mean, -e.n))
-    rest = sections.other_groups([e.mean for e in worst[WORST_GROUPS:]], len(findings.models) > 1)
-    return GroupBarsTable(worst[:WORST_GROUPS], rows, sentence, rest)
-
-
-def _rows_of(model: ModelRecord) -> list[GroupRow]:
-    """The groups of a model, or its classes where it has none."""
-    if model.groups:
-        return model.groups
-    rows = []
-    for i, entry in enumerate(model.classes):
-        correct = round(entry.accuracy * entry.n)
-        rows.append(
-            GroupRow(entry.name, i, 0, entry.n, correct, entry.accuracy, *wilson_interval(correct, entry.n))
-        )  # fmt: skip
-    return rows
-
-
-def _group_sentence(findings: Findings) -> str:
-    parts = []
-    for model in findings.models:
-        rows = _rows_of(model)
-        low = min(rows, key=lambda row: (row.accuracy, -row.n))
-        high = max(rows, key=lambda row: (row.accuracy, row.n))
-        parts.append(sections.least_and_most(model.name, low, high, len(findings.models) > 1))
-    return ", ".join(parts) + "."
-
-
-def accuracy_grid(findings: Findings) -> list[tuple[str, list[tuple[str, list[GroupRow | None]]]]]:
-    """With many groups: a class × attribute table of accuracies per model, else nothing.
-
-    ``(model, rows)``, a row ``(class, cells)``, a cell an attribute; None where there is no such image.
-    """
-    attributes, classes = findings.dataset.attributes, findings.dataset.classes
-    if not attributes or max(len(attributes), len(classes)) > HEAT_CLASSES:
-        return []
-    if max(len(model.groups) for model in findings.models) <= MANY_GROUPS:
-        return []
-    out = []
-    for model in findings.models:
-        cells = {(r.label, r.attribute): r for r in model.groups}
-        rows = [(name, [cells.get((y, a)) for a in range(len(attributes))]) for y, name in enumerate(classes)]
-        out.append((model.name, rows))
-    return out
-
-
-@dataclass(frozen=True)
-class ConfusionRow:
-    """How often each class was named for one group or class; ``right`` is the column of the right answer."""
-
+    key: str
     name: str
-    counts: list[int]
-    right: int = -1
-    kind: str | None = None
-
-    @property
-    def n(self) -> int:
-        return sum(self.counts)
-
-    @property
-    def cells(self) -> list[tuple[int, float]]:
-        """``(images, share)`` of every column."""
-        return [(count, count / self.n if self.n else 0.0) for count in self.counts]
+    text: str
+    meaning: str
 
 
 @dataclass(frozen=True)
-class Confusion:
-    """What one model said: rows, mistakes by attribute, and the most frequent mistakes ``(class, said, times)``."""
+class ModelPage:
+    """What the page shows of one model.
 
-    model: str
-    rows: list[ConfusionRow]
-    by_attribute: list[ConfusionRow]
-    mistakes: list[tuple[str, str, int]]
+    Attributes:
+        shown: the exchange that shows the verdict.
+        mistake: where there is none, its worst mistake among the examples, with its answer.
+        tiles: its figures.
+        reach: where nothing was found, what was tested and what it would have seen.
+        turned: further answers that turned with the same cue.
+    """
 
+    record: ModelRecord
+    shown: BeforeAfter | None
+    mistake: tuple[Example, ExampleAnswer] | None
+    tiles: list[Tile]
+    groups: GroupBars
+    grid: list[tuple[str, list[GroupRow | None]]]
+    confusion: Confusion
+    experiments: list[ExperimentRow]
+    apart: str
+    turned: list[ExchangeShots]
+    slices: list[SliceCard]
+    reach: list[str]
 
-@dataclass(frozen=True)
-class Confusions:
-    """The tables of all models, whether their rows are groups, and whether there are many columns."""
+    @property
+    def name(self) -> str:
+        return self.record.name
 
-    by_group: bool
-    names: list[str]
-    tables: list[Confusion]
-    compact: bool
+    @property
+    def level(self) -> Level:
+        return self.record.verdict.level
 
-
-def confusions(findings: Findings) -> Confusions:
-    """What was predicted, per group while that can be read, else per class (and per attribute, for mistakes)."""
-    data, attributes = findings.dataset, findings.dataset.attributes
-    names = list(data.predicted_classes)
-    if any(model.unanswered for model in findings.models):
-        names.append("(no answer)")
-    groups = max(len(model.groups) for model in findings.models)
-    by_group = bool(attributes) and groups <= MANY_GROUPS and len(names) <= MANY_CLASSES
-    found = []
-    for model in findings.models:
-        counts = _with_unanswered(model, data.classes, len(names))
-        summed = [[sum(per[k] for per in row) for k in range(len(names))] for row in counts]
-        rows, by_attribute = [], []
-        if by_group:
-            order = sorted(model.groups, key=lambda r: (r.label, r.kind != "majority", r.attribute))
-            rows = [ConfusionRow(r.name, counts[r.label][r.attribute], r.label, r.kind) for r in order]
-        elif len(names) <= HEAT_CLASSES:
-            rows = [ConfusionRow(name, summed[y], y) for y, name in enumerate(data.classes) if sum(summed[y])]
-            if attributes and len(attributes) <= HEAT_CLASSES:
-                by_attribute = _by_attribute(counts, attributes, names)
-        found.append(Confusion(model.name, rows, by_attribute, _mistakes(summed, data.classes, names)[:12]))
-    return Confusions(by_group, names, found, len(names) > 6)
+    @property
+    def gap(self) -> float:
+        """Between the two numbers of the verdict; 0 where there are none."""
+        shares = [side.accuracy or 0.0 for side in self.record.verdict.numbers]
+        return shares[0] - shares[1] if len(shares) == 2 else 0.0
 
 
-def _with_unanswered(model: ModelRecord, classes: list[str], columns: int) -> list[list[list[int]]]:
-    """The model's confusion ``[C][A][K]``, with a last column of images it had no answer to when ``columns`` has it."""
-    counts = model.confusion
-    if not counts or len(counts[0][0]) == columns:
-        return counts
-    if model.groups:
-        silent = {(row.label, row.attribute): row.unanswered for row in model.groups}
-    else:
-        silent = {(y, 0): model.unanswered_by_class.get(name, 0) for y, name in enumerate(classes)}
-    return [[[*cell, silent.get((y, a), 0)] for a, cell in enumerate(row)] for y, row in enumerate(counts)]
+def in_order(models: Sequence[ModelPage]) -> list[ModelPage]:
+    """The models with the worst verdict first, and of equal ones the widest gap."""
+    return sorted(models, key=lambda page: (page.level.rank, -page.gap))
 
 
-def _by_attribute(counts: list[list[list[int]]], attributes: list[str], names: list[str]) -> list[ConfusionRow]:
-    """What the mistakes on images with each attribute were: a shortcut shows as one strong cell in each row."""
-    rows = []
-    for a, name in enumerate(attributes):
-        wrong = [sum(row[a][k] for y, row in enumerate(counts) if y != k) for k in range(len(names))]
-        if sum(wrong):
-            rows.append(ConfusionRow(name, wrong))
-    return rows
+def _levels(models: Sequence[ModelPage]) -> dict[str, Level]:
+    return {page.name: page.level for page in models}
 
 
-def _mistakes(summed: list[list[int]], classes: list[str], names: list[str]) -> list[tuple[str, str, int]]:
-    found = [
-        (classes[y], names[k], n)
-        for y, row in enumerate(summed)
-        for k, n in enumerate(row)
-        if y != k and n
-    ]  # fmt: skip
-    return sorted(found, key=lambda entry: -entry[2])
+def _model_page(
+    model: ModelRecord, findings: Findings, table: Confusion, pictures: Sequence[Example], found: Discovery | None
+) -> ModelPage:
+    many = len(findings.models)
+    few = many <= FEW_MODELS  # the more models, the fewer and smaller pictures of each: the page stays a small file
+    all_shown = [] if found is None else [*found.turned, *found.held]
+    about = next((entry for entry in all_shown if _proves(model, entry.cue.key)), None)
+    turned = [] if found is None else found.turned[: 4 if few else 2]
+    masks = None if found is None else found.masks
+    return ModelPage(
+        record=model,
+        shown=about,
+        mistake=_mistake(model.name, pictures) if about is None else None,
+        tiles=_tiles(model),
+        groups=group_bars(model),
+        grid=accuracy_grid(model, findings),
+        confusion=table,
+        experiments=[] if found is None else experiments(found),
+        apart="" if masks is None else sections.taken_apart(model.name, masks),
+        turned=[shots(entry, PICTURE_SIDE if few else SMALL_SIDE) for entry in turned],
+        slices=[] if found is None else slice_cards(found, max(1, 6 // many)),
+        reach=_reach(model, findings, found) if model.verdict.level is Level.NONE else [],
+    )
+
+
+def _proves(model: ModelRecord, cue: str) -> bool:
+    """Whether an exchange of ``cue`` shows what the verdict says."""
+    told = model.verdict
+    return told.level is Level.NONE if not told.level.accuses else cue in told.cues
+
+
+def _reach(model: ModelRecord, findings: Findings, found: Discovery | None) -> list[str]:
+    return reach(None if found is None else found.judgement, model.verdict.smallest_gap, findings.attribute)
+
+
+def _mistake(model: str, pictures: Sequence[Example]) -> tuple[Example, ExampleAnswer] | None:
+    for example in pictures:
+        for answer in example.answers:
+            if answer.model == model and not answer.right:
+                return example, answer
+    return None
+
+
+def _tiles(model: ModelRecord) -> list[Tile]:
+    out = []
+    for column in columns("audit"):
+        value = model.figures.get(column.name)
+        if value is not None:
+            text = percent(value) if column.unit == "%" else column.text(value)
+            meaning = (model.worst or "") if column.name == "worst_group" else column.note
+            out.append(Tile(column.name, column.title.capitalize(), text, meaning))
+    return out

@@ -16,9 +16,10 @@ from foveate.data.preprocess import Preprocess
 from foveate.errors import DataError
 from foveate.measure import decided, decided_by_shares
 from foveate.report.abilities import classes_of, embedder_of, view_of
+from foveate.report.discovery.before_after import BeforeAfter, before_and_after
 from foveate.report.discovery.cues import EXCHANGED, Cue
 from foveate.report.discovery.cues.cue import Region
-from foveate.report.discovery.experiments import Pull, Sheet, exchange, measure_pull
+from foveate.report.discovery.experiments import Pull, Sheet, measure_pull
 from foveate.report.discovery.judgement import HINT, Judgement, judge
 from foveate.report.discovery.mask_tests import MaskTests, mask_tests
 from foveate.report.discovery.objects import Objects, find_objects
@@ -87,16 +88,6 @@ def prepare(
 
 
 @dataclass(frozen=True)
-class Turned:
-    """An answer that turned in an experiment: pixels ``uint8 [3, H, W]``, and the ``answer`` to the edited image."""
-
-    image: Tensor
-    donor: Tensor
-    edited: Tensor
-    answer: str
-
-
-@dataclass(frozen=True)
 class ErrorSlice(Slice):
     """A bunch of similar images that a model gets wrong, as people can find it.
 
@@ -122,7 +113,8 @@ class Discovery:
         masks: accuracy on objects alone and backgrounds alone, CEP, and the swap test, or None.
         error_probes: which properties tell where the model errs.
         slices: bunches of similar images it gets wrong.
-        turned: examples of the strongest experiment.
+        turned: answers that turned in the strongest experiment, the clearest first.
+        held: where nothing turned, an answer that stayed right.
     """
 
     judgement: Judgement
@@ -132,7 +124,8 @@ class Discovery:
     base: Groundwork
     predictions: NDArray[np.int64]
     class_names: list[str]
-    turned: list[Turned] = field(default_factory=list)
+    turned: list[BeforeAfter] = field(default_factory=list)
+    held: list[BeforeAfter] = field(default_factory=list)
 
     def pseudo_groups(self, dataset: GroupedDataset | None = None) -> GroupedDataset:
         """``dataset`` (by default the audited one) with attributes made from what was found.
@@ -214,7 +207,7 @@ def discover(
     return Discovery(
         judgement, mask_tests(sheet, logits, named, source=base.objects.source, seed=seed), error_probes,
         [_described(s, base, predictions, names) for s in slices], base, predictions, names,
-        _turned(sheet, judgement, names, spared),
+        *before_and_after(system, base.dataset, sheet, judgement, names, spared),
     )  # fmt: skip
 
 
@@ -305,23 +298,3 @@ def unlike_the_rest(seen: Observations, s: Slice, labels: NDArray[np.int64]) -> 
         if abs(away) > 1:
             found.append((cue, cue.comparatives[int(away > 0)]))
     return tuple(found)
-
-
-def _turned(
-    sheet: Sheet, judgement: Judgement, names: Sequence[str], spared: Sequence[Region], most: int = 4
-) -> list[Turned]:
-    """The clearest answers that turned with the leading suspect."""
-    leading = next((pull for s, pull in judgement.pulls if s.level.accuses), None)
-    if leading is None:
-        return []
-    best = sorted(
-        leading.examples, key=lambda e: -(sheet.confidence[e[0]] * (sheet.predictions[e[0]] == sheet.labels[e[0]]))
-    )
-    chosen = best[:most]
-    if not chosen:
-        return []
-    edited = exchange(sheet, leading.cue.without(spared), [e[0] for e in chosen], [e[1] for e in chosen])
-    return [
-        Turned(sheet.images[i], sheet.images[j], picture, names[k])
-        for (i, j, k), picture in zip(chosen, edited, strict=True)
-    ]

@@ -62,7 +62,8 @@ class Pull:
         value, low, high: the pull with its 95 % interval.
         p: one-sided p-value that the pull is above zero, before correction for many tests; ``adjusted`` is it after.
         same, other: accuracy with the property of the own class, and of another class.
-        examples: positions (in the sheet) of recipients whose answer turned, with the donor: ``(i, j, k)``.
+        examples: recipients whose answer turned, with the donor and the answer, ``(i, j, k)``: rows of the sheet.
+        held: the same for recipients that were named rightly although the donor is of another class.
     """
 
     cue: Cue
@@ -74,6 +75,7 @@ class Pull:
     same: float
     other: float
     examples: tuple[tuple[int, int, int], ...] = ()
+    held: tuple[tuple[int, int, int], ...] = ()
     adjusted: float | None = None
 
 
@@ -132,6 +134,7 @@ def measure_pull(
     gained: dict[int, list[float]] = {}
     right: list[tuple[bool, bool]] = []
     turned: list[tuple[int, int, int]] = []
+    held: list[tuple[int, int, int]] = []
     for _ in range(rounds):
         recipients, same, other = draw_donors(sheet, usable, rng)
         for start in range(0, len(recipients), batch_size):
@@ -142,7 +145,11 @@ def measure_pull(
             gain = (answers[1] == target).astype(float) - (answers[0] == target)
             for row, value in zip(i, gain, strict=True):
                 gained.setdefault(int(row), []).append(float(value))
-            right += list(zip(answers[0] == sheet.labels[i], answers[1] == sheet.labels[i], strict=True))
+            truth = sheet.labels[i]
+            right += list(zip(answers[0] == truth, answers[1] == truth, strict=True))
+            held += [
+                (int(a), int(b), int(y)) for a, b, y, said in zip(i, k, truth, answers[1], strict=True) if said == y
+            ]
             turned += [(int(a), int(b), int(t)) for a, b, t, g in zip(i, k, target, gain, strict=True) if g > 0]
     if len(gained) < FEWEST_TESTED:
         return None
@@ -153,7 +160,7 @@ def measure_pull(
     same_right, other_right = np.asarray(right, dtype=float).mean(0)
     return Pull(
         cue, n, mean, mean - 1.96 * error, mean + 1.96 * error, 0.5 * math.erfc(mean / error / math.sqrt(2)),
-        float(same_right), float(other_right), tuple(turned),
+        float(same_right), float(other_right), tuple(turned), tuple(held),
     )  # fmt: skip
 
 

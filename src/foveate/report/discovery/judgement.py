@@ -8,13 +8,15 @@ of properties tested, is under 0.05.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 from foveate.report.discovery.cues import Cue
 from foveate.report.discovery.experiments import Pull
 from foveate.report.discovery.probes import PropertyProbe, holm
-from foveate.report.gaps import FOUND_GAP, FOUND_LOW
+from foveate.report.gaps import FOUND_GAP, FOUND_LOW, POWER, Z95
 from foveate.report.levels import Level
 
 HINT = 0.03
@@ -67,6 +69,10 @@ class Judgement:
     suspects: tuple[Suspect, ...] = ()
     objects: str = ""
 
+    def smallest_found(self, s: Suspect) -> float | None:
+        """The smallest pull of a cue that its experiment would have found; None without an experiment."""
+        return None if s.pull is None else smallest_found(s.pull, len(self.tested))
+
     @property
     def tested(self) -> list[Suspect]:
         """Those with an experiment."""
@@ -108,6 +114,27 @@ def level_of(pull: Pull, adjusted: float) -> Level:
     if adjusted < 0.05 and pull.value >= HINT:
         return Level.HINT
     return Level.UNCLEAR if pull.high >= FOUND_GAP else Level.NONE
+
+
+def smallest_found(pull: Pull, tests: int) -> float:
+    """The smallest pull that this experiment would call found in four of five repeats.
+
+    Args:
+        pull: what it gave: its images and the noise in them.
+        tests: how many cues were tested; each has to be surer the more there are (Bonferroni, the first step of Holm).
+
+    >>> from foveate.report.discovery.cues import BY_KEY
+    >>> few, many = (Pull(BY_KEY["background"], n, 0.0, -1.96 / n, 1.96 / n, 0.5, 0.9, 0.9) for n in (40, 240))
+    >>> round(smallest_found(few, 9), 2), round(smallest_found(many, 9), 2)
+    (0.26, 0.12)
+    """
+    noise = ((pull.high - pull.low) / (2 * Z95)) ** 2 * pull.n - 1 / pull.n
+    sure = NormalDist().inv_cdf(1 - 0.05 / tests)
+    value = FOUND_GAP
+    for _ in range(20):  # a larger pull spreads more: the two are settled together
+        error = math.sqrt(max(noise, value * (1 - value)) / pull.n + 1 / pull.n**2)
+        value = min(1.0, max(FOUND_GAP, FOUND_LOW + Z95 * error, sure * error) + POWER * error)
+    return value
 
 
 def judge(

@@ -33,14 +33,21 @@ _WORDS: dict[Step, tuple[str, str, str]] = {
     ),
     Step.TRAIN_FURTHER: (
         "Train it further, or check the labels",
-        "It hardly beats guessing, and a model that has learned nothing has no shortcut to show. Are the class names "
-        "in the order of its outputs, and the images prepared as in training?",
+        "It hardly beats guessing: it has learned little, or reads something that tells nothing in these images. Are "
+        "the class names in the order of its outputs, and the images prepared as in training?",
         "foveate audit MODEL --data DATA --classes FIRST,SECOND --out audit.html",
     ),
     Step.MORE_IMAGES: (
         "Audit more images",
         "Too few images to tell. A few hundred for each class are enough for most tests.",
         "foveate audit MODEL --data MORE_DATA --out audit.html",
+    ),
+    Step.MAKE_TESTABLE: (
+        "Make it testable",
+        "Nothing could be compared. Write what you suspect (the background, the camera, the hospital …) into a column "
+        "'attribute', or give a model file that can be asked about edited images; from about a hundred images on the "
+        "experiments speak as well.",
+        "foveate audit MODEL --data DATA_WITH_ATTRIBUTES --out audit.html",
     ),
     Step.MAKE_GROUPS: (
         "Make groups from what was found",

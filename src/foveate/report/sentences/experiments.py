@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from foveate.report.discovery.judgement import Judgement, Suspect
 from foveate.report.levels import Level
+from foveate.report.sentences.limits import could_have_found, exchanged, not_covered
 from foveate.report.sentences.numbers import listed, of_100, percent
 
 
@@ -37,18 +38,15 @@ def _verdict(model: str, found: Judgement) -> list[str]:
             f"There are too few images to tell whether {model} takes a shortcut: exchanging {worst.name} may turn up "
             f"to {of_100(pull.high)} of 100 answers ({pull.n} images)."
         ]
-    return [f"No shortcut was found in {model}: {nothing(found)}."]
+    return [f"No shortcut was found in {model}: {nothing(found)}.", could_have_found(found), not_covered()]
 
 
 def nothing(found: Judgement) -> str:
     """When nothing was found: what was tried and how little it did, as part of a sentence."""
     most, pull = max(found.pulls, key=lambda entry: entry[1].value)
-    alone = [s.name for s in found.tested if s.cue.family is None]
-    families = dict.fromkeys(s.cue.family for s in found.tested if s.cue.family is not None)
-    tried = " and ".join([*([listed(alone)] if alone else []), *families])
     return (
-        f"{tried} were exchanged between images, and its answers did not follow (at most {of_100(pull.value)} of 100, "
-        f"for {most.name}; 95 % interval up to {of_100(pull.high)})"
+        f"{exchanged(found)} were exchanged between images, and its answers did not follow (at most "
+        f"{of_100(pull.value)} of 100, for {most.name}; 95 % interval up to {of_100(pull.high)})"
     )
 
 
@@ -82,10 +80,9 @@ def effect_of(s: Suspect) -> str:
             "this is a lead and not a proof"
         )
     return (
-        f"with that of an image it takes for another class, its answer turns to that class in "
-        f"{of_100(s.pull.value)} of 100 images more than with that of its own class (95 % interval "
-        f"{of_100(s.pull.low)} to {of_100(s.pull.high)}; {s.pull.n} images), and {percent(s.pull.same)} right become "
-        f"{percent(s.pull.other)}"
+        f"when it is exchanged, {of_100(s.pull.value)} of 100 answers follow it to another class (95 % interval "
+        f"{of_100(s.pull.low)} to {of_100(s.pull.high)}; {s.pull.n} images), and right answers go from "
+        f"{percent(s.pull.same)} to {percent(s.pull.other)}"
     )
 
 

@@ -33,10 +33,10 @@ def points(difference: float) -> str:
 def of_100(share: float) -> str:
     """A share of answers as people count them.
 
-    >>> of_100(0.414), of_100(-0.02)
-    ('41', '0')
+    >>> of_100(0.414), of_100(-0.02), of_100(1.01)
+    ('41', '0', '100')
     """
-    return str(max(0, round(100 * share)))
+    return str(min(100, max(0, round(100 * share))))
 
 
 def listed(names: Sequence[str]) -> str:

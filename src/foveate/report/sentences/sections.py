@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 from foveate.measure import GroupReport, GroupRow
 from foveate.measure.groups import SMALL_GROUP
 from foveate.report.discovery.discover import ErrorSlice
-from foveate.report.discovery.judgement import Suspect
 from foveate.report.discovery.mask_tests import MaskTests
 from foveate.report.discovery.probes import PropertyProbe
 from foveate.report.heat import HeatOnObject, HeatShare
 from foveate.report.sentences.groups import no_answer
-from foveate.report.sentences.numbers import of_100, percent, points
+from foveate.report.sentences.numbers import percent, points
 
 HEAT_NAMES = {"grad-cam": "Grad-CAM"}
 
@@ -37,32 +36,21 @@ def _compared(side: HeatShare) -> str:
     return "less than an even spread" if side.more_than_area_high < 0 else "no more than an even spread"
 
 
-def least_and_most(model: str, worst: GroupRow, best: GroupRow, several: bool) -> str:
-    """On which group a model is right least and most often, as part of a sentence."""
-    low = f"{worst.name} ({percent(worst.accuracy)})"
-    if several:
-        return f"{model} is right least often on {low}"
+def least_and_most(model: str, worst: GroupRow, best: GroupRow) -> str:
+    """On which group a model is right least and most often."""
     if worst.name == best.name:
-        return f"{model} is right on {percent(worst.accuracy)} of {worst.name}"
-    return f"{model} is right most often on {best.name} ({percent(best.accuracy)}) and least often on {low}"
-
-
-def other_groups(accuracies: Sequence[float], several: bool) -> str:
-    """Where the groups lie that are not shown."""
+        return f"{model} is right on {percent(worst.accuracy)} of {worst.name}."
     return (
-        f"The {len(accuracies)} other groups lie between {percent(min(accuracies))} and {percent(max(accuracies))}, "
-        f"half of them above {percent(statistics.median(accuracies))}"
-        + (" (mean over the models)." if several else ".")
+        f"{model} is right most often on {best.name} ({percent(best.accuracy)}) and least often on {worst.name} "
+        f"({percent(worst.accuracy)})."
     )
 
 
-def strongest(model: str, top: Suspect) -> str:
-    """What a model's answers follow most, as part of a sentence."""
-    if top.pull is None:
-        return ""
+def other_groups(accuracies: Sequence[float]) -> str:
+    """Where the groups lie that are not shown."""
     return (
-        f"{model} follows {top.name} most: {of_100(top.pull.value)} of 100 answers turn with it (95 % interval "
-        f"{of_100(top.pull.low)} to {of_100(top.pull.high)})"
+        f"The {len(accuracies)} other groups lie between {percent(min(accuracies))} and {percent(max(accuracies))}, "
+        f"half of them above {percent(statistics.median(accuracies))}."
     )
 
 
@@ -87,7 +75,7 @@ def given_away(telling: Sequence[tuple[str, PropertyProbe]]) -> str:
     return (
         f"{name[0].upper()}{name[1:]} alone tells the class of {percent(best.score)} of the images (guessing: "
         f"{percent(best.chance)}){others}. That is what the images offer; whether a model takes the offer, the "
-        "experiments above say."
+        "experiments say."
     )
 
 

@@ -15,6 +15,7 @@ from foveate.report.sentences.experiments import (
     nothing,
 )
 from foveate.report.sentences.groups import group_headline, group_sentences, guessing_remark, measured, no_answer
+from foveate.report.sentences.limits import could_have_found, not_covered
 from foveate.report.sentences.numbers import of_100, percent
 from foveate.report.verdict import Case, Verdict
 
@@ -141,7 +142,8 @@ def _missed(v: Verdict, found: Judgement) -> list[str]:
 
 def _nothing(v: Verdict, found: Judgement) -> list[str]:
     start = "found nothing" if v.groups.level is Level.UNCLEAR else "agree"
-    return [*_groups(v), f"The experiments {start}: {nothing(found)}.", *notes(found)]
+    said = f"The experiments {start}: {nothing(found)}."
+    return [*_groups(v), said, could_have_found(found), not_covered(), *notes(found)]
 
 
 _OF_CASE: dict[Case, Callable[[Verdict, Judgement], list[str]]] = {

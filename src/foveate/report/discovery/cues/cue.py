@@ -81,6 +81,8 @@ class Cue:
         comparatives: how images with less of it and with more of it are called ("darker", "brighter").
         sparing: the same exchange with some regions left as they are.
         given: whether it is the attribute that the user gave, which the groups test.
+        trial: what the exchange does, as the start of a sentence: ``{object}`` gets the cue, ``{theirs}`` is the cue.
+        theirs: the cue of another picture in words, ``{donor}``; by default its name "of" that picture.
 
     >>> Cue("camera", "the camera").exchange is None
     True
@@ -98,6 +100,8 @@ class Cue:
     comparatives: tuple[str, str] | None = None
     sparing: Callable[[Sequence[Region]], Exchange] | None = field(default=None, compare=False)
     given: bool = False
+    trial: str = "Give {object} picture {theirs}"
+    theirs: str = ""
 
     @property
     def noun(self) -> str:

@@ -65,7 +65,7 @@ def _corner_cue(which: str, name: str) -> Cue:
 
     return Cue(
         f"corner-{which}", f"something in the {name} corner", by_image(read), at_place(region), region,
-        part_of="background", family="the corners",
+        part_of="background", family="the corners", theirs=f"the {name} corner of {{donor}}",
     )  # fmt: skip
 
 
@@ -84,5 +84,6 @@ def _read_border(small: Tensor) -> list[float]:
 
 CORNER_CUES = tuple(_corner_cue(which, name) for which, name in CORNERS.items())
 BORDER = Cue(
-    "border", "the border of the picture", by_image(_read_border), at_place(border), border, part_of="background"
-)
+    "border", "the border of the picture", by_image(_read_border), at_place(border), border, part_of="background",
+    theirs="the border of {donor}",
+)  # fmt: skip

@@ -131,8 +131,9 @@ def _read_sharpness(small: Tensor) -> list[float]:
 
 
 BACKGROUND = Cue(
-    "background", "the background", read_background, exchange_background, needs_objects=True, sparing=background_sparing
-)
+    "background", "the background", read_background, exchange_background, needs_objects=True,
+    sparing=background_sparing, trial="Put {object} on {theirs}",
+)  # fmt: skip
 BRIGHTNESS = Cue(
     "brightness", "the brightness", by_image(_read_brightness), exchange_brightness, comparatives=("darker", "brighter")
 )
