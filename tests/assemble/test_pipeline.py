@@ -50,6 +50,19 @@ def test_a_row_nobody_has_published(data: Any, tmp_path: Path) -> None:
     assert audit.findings.models
 
 
+def test_pools_do_not_take_each_others_features(data: Any, tmp_path: Path) -> None:
+    """Vectors, means and maps of the same views stand under keys of their own in one store."""
+    by = fv.decide.CrossEntropy(epochs=1, progress=False)
+    pools = [None, "mean", fv.pool.LearnedPool("attention", by=by), None]
+    logits = [
+        row(tmp_path, pool=pool, decide=fv.decide.Logistic()).fit(data.train, data.target).predict_logits(data.test)
+        for pool in pools
+    ]
+    assert np.array_equal(logits[0], logits[3])
+    assert not np.allclose(logits[0], logits[1])
+    assert not np.allclose(logits[0], logits[2])
+
+
 def test_what_is_left_out_is_the_plain_probe(data: Any, tmp_path: Path) -> None:
     plain = fv.Pipeline(extract="micro-vit", store=tmp_path, progress=False).fit(data.train)
     named = fv.FullImage("micro-vit", store=tmp_path, progress=False).fit(data.train)

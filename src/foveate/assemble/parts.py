@@ -37,8 +37,9 @@ class Parts:
 
     def recipe(self) -> dict[str, Any]:
         """What the features depend on: the key of the feature store."""
-        told = {slot: getattr(self, slot).recipe() for slot in ("look", "restrict", "extract")}
-        return {**told, "pool": self.pool.recipe()} if self.pool.wanted == "maps" and not self.pool.learns else told
+        told: dict[str, Any] = {slot: getattr(self, slot).recipe() for slot in ("look", "restrict", "extract")}
+        # a pool that learns reads maps as they are; one without weights is part of what is kept
+        return {**told, "pool": "maps" if self.pool.learns else self.pool.recipe()}
 
     def config(self) -> dict[str, Any]:
         """Kind, settings and what was learned of every part, as JSON values."""
