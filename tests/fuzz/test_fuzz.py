@@ -22,7 +22,8 @@ from foveate.cli.main import app
 
 SEED = int(os.environ.get("FOVEATE_FUZZ_SEED", "0"))
 SAMPLE = 150
-LEAST = 3_000
+LEAST, LEAST_EDITS = 3_000, 1_000
+"""Cases of the whole suite: bad lines and files, and edited model folders."""
 
 for package in ("onnx", "onnxruntime", "yaml", "optuna", "datasets", "gradio"):
     pytest.importorskip(package, reason="the suite covers every extra")
@@ -51,7 +52,9 @@ def test_a_sample(world: World) -> None:
 @pytest.mark.slow
 def test_all(world: World) -> None:
     cases = all_cases(world, SEED)
-    assert len(cases) >= LEAST
+    edits = sum(case.group.startswith("model:") for case in cases)
+    assert edits >= LEAST_EDITS
+    assert len(cases) - edits >= LEAST
     judged(cases)
 
 
@@ -61,7 +64,16 @@ def test_the_same_seed_gives_the_same_cases(world: World, tmp_path: Path) -> Non
 
     assert words(5) == words(5)
     groups = {name.partition(": ")[0] for name in words(5)}
-    assert {"line:fit", "line:app", "file:csv", "file:yaml", "file:onnx", "file:archive", "file:image"} <= groups
+    assert {
+        "line:fit",
+        "line:app",
+        "file:csv",
+        "file:yaml",
+        "file:onnx",
+        "file:archive",
+        "file:image",
+        "model:app",
+    } <= groups
 
 
 def test_every_option_of_every_verb_is_fuzzed() -> None:
