@@ -80,7 +80,7 @@ def test_every_option_of_every_verb_is_fuzzed() -> None:
     """A new option needs a line in VERBS."""
     flags = {
         "--help", "--json", "--strict", "--overwrite", "--reuse", "--retry-failed", "--list", "--dry", "--with-target",
-        "--ignore-attributes", "--discover", "--trust", "--clear", "--share", "--browser",
+        "--ignore-attributes", "--discover", "--trust", "--clear", "--share", "--browser", "--schema",
     }  # fmt: skip
     found: dict[str, set[str]] = {}
 

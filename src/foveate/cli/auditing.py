@@ -98,7 +98,7 @@ def _print_schema() -> None:
 
     form = Findings.model_json_schema()
     form["properties"]["failures"] = {"type": "array", "items": {"type": "string"}}  # what --fail-under adds
-    typer.echo(json.dumps(form, indent=2))
+    echo(json.dumps(form, indent=2))
     raise typer.Exit()
 
 
