@@ -56,6 +56,15 @@ def drawer(place: Path, **more: Any) -> Drawer:
     return Drawer(Bench(spec, place / "runs"), rows, **{"dataset": "critters", "seed": 3, "say": str, **more})
 
 
+@pytest.mark.parametrize("where", ["", "tiny.yaml/below.csv"])
+def test_an_export_that_cannot_be_written_is_told_before_anything_runs(where: str, tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(SPEC, encoding="utf-8")
+    words = ["run", str(tmp_path / "tiny.yaml"), "--workers", "0", "--runs", str(tmp_path / "runs")]
+    with pytest.raises(FoveateError, match=r"is a folder|cannot write"):
+        CliRunner().invoke(bench_app, [*words, "--export", str(tmp_path / where)], catch_exceptions=False)
+    assert not (tmp_path / "runs").exists()
+
+
 def test_an_export_has_all_that_was_run(place: Path) -> None:
     rows = read_csv(place / "records" / "tiny.csv")
     assert [r.method for r in rows] == ["DAR", "DAR", "base"]

@@ -61,6 +61,8 @@ def run_command(
 
     if unknown := [kind for kind in log_to or () if kind not in LOGGERS]:
         raise FoveateError(f"cannot log to '{unknown[0]}'; known: {', '.join(LOGGERS)}.")
+    if export is not None and check_writable(export).is_dir():  # before hours of work, not after
+        raise FoveateError(f"--export takes the name of a CSV file; {export} is a folder.")
     command = shlex.join(["foveate", *sys.argv[1:]])
     job = _job(
         spec, runs, storage, imports, command=command, threads=threads, log_to=tuple(log_to or ()),
