@@ -322,7 +322,11 @@ class Piped(System):
         if parts is None or not self.whole or (parts.pool.wanted == "maps" and not parts.pool.learns):
             raise AttributeError(f"a {type(self).__name__} does not end as one network")
         pool = parts.pool.module_ if parts.pool.learns else None
-        return Network(parts.extract.model_.backbone, parts.decide.as_layer(), pool)
+        try:
+            layer = parts.decide.as_layer()
+        except NotImplementedError as error:  # a decision from elsewhere need not have one
+            raise AttributeError(f"{type(parts.decide).__name__} is no layer of a network") from error
+        return Network(parts.extract.model_.backbone, layer, pool)
 
     def graphs(self) -> GraphPlan:
         """What can leave Python: one network over whole images, or one that looks and one that reads."""

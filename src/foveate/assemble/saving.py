@@ -7,7 +7,6 @@ out; the arguments of a network pass the allow-list of :class:`~foveate.extract.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -24,6 +23,7 @@ from foveate.data.preprocess import Preprocess
 from foveate.engine import TrainSettings
 from foveate.errors import FoveateError, ModelError, StorageError, first_line, suggest
 from foveate.files import atomic_folder, recover_folder, write_json
+from foveate.parameters import as_json
 from foveate.registries import SYSTEMS
 
 FORMAT = 2
@@ -99,15 +99,7 @@ def save(system: System, folder: str | Path) -> Path:
 
 def _plain(system: System) -> dict[str, Any]:
     """The settings that can be written down; a ready network has no name, and its weights are saved in any case."""
-    found = {}
-    for name, value in system.settings().items():
-        if name in ELSEWHERE:
-            continue
-        try:
-            found[name] = json.loads(json.dumps(value))
-        except (TypeError, ValueError):
-            found[name] = None
-    return found
+    return {name: as_json(value) for name, value in system.settings().items() if name not in ELSEWHERE}
 
 
 def load(folder: str | Path) -> System:
