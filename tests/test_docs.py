@@ -85,6 +85,38 @@ def test_every_command_and_option_has_an_entry() -> None:
                 assert all(f"`{word}`" in section for word in parameter.opts), (name, parameter.opts)
 
 
+def test_every_system_has_a_page_a_strip_and_a_row() -> None:
+    """With everything that is made for it: a new system fails here until its page is written."""
+    from docs.make import hooks, strip
+
+    pages = {}
+    for page in (ROOT / "docs" / "methods").glob("*.md"):
+        marks = hooks.MARK.findall(page.read_text(encoding="utf-8"))
+        (name,) = {name for _, name in marks}
+        pages[name] = {kind for kind, _ in marks}
+        made = hooks.expanded(page.read_text(encoding="utf-8"))
+        assert "<!--" not in made
+        assert "<svg" in made
+        assert "| setting |" in made
+    systems = set(fv.systems.list_systems())
+    assert systems - set(pages) == set(), "write docs/methods/NAME.md and add it to mkdocs.yml"
+    assert systems == set(pages) == set(strip.STRIPS)
+    assert all(kinds == set(hooks.MAKERS) for kinds in pages.values())
+    overview = (ROOT / "docs" / "systems.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| \[`(\w+)`\]\(methods/", overview, flags=re.M)) == systems
+
+
+def test_equations_are_understood() -> None:
+    """What the converter does not know stays LaTeX, with a backslash in front."""
+    from docs.make import mathml
+
+    for page in PAGES:
+        for latex in re.findall(r"^\$\$\n(.*?)^\$\$", page.read_text(encoding="utf-8"), flags=re.M | re.S):
+            made = mathml.replaced(f'<div class="arithmatex">\\[{latex}\\]</div>')
+            assert made.startswith("<math"), page
+            assert "\\" not in made, (page, latex)
+
+
 @pytest.mark.parametrize("module", SITE_MODULES)
 def test_examples_of_the_site_builder(module: str) -> None:
     found: Any = importlib.import_module(f"docs.make.{module}")

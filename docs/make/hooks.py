@@ -13,12 +13,21 @@ for place in (ROOT, ROOT / "src"):
     if str(place) not in sys.path:
         sys.path.insert(0, str(place))
 
-from docs.make import api, commands, mathml  # noqa: E402
+from docs.make import api, commands, mathml, settings, strip  # noqa: E402
 from mkdocs.structure.files import File, Files  # noqa: E402
 from mkdocs.structure.pages import Page  # noqa: E402
 
 BESIDE = ("benchmarks/specs",)
 """Folders beside ``docs/`` whose files pages link to; they come along."""
+MARK = re.compile(r"^<!-- (strip|settings|labels|example|measured) (\w+) -->$", flags=re.M)
+MAKERS = {
+    "strip": lambda name: f'<div class="strip">{strip.svg(name)}</div>',
+    "settings": settings.settings,
+    "labels": settings.labels,
+    "example": settings.example,
+    "measured": settings.measured,
+}
+"""What may stand in a page as ``<!-- settings A2 -->``, and what takes its place."""
 OUTSIDE = re.compile(r"\]\((?:\.\./)+(" + "|".join(BESIDE) + r")/")
 
 
@@ -44,8 +53,14 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
+def expanded(markdown: str) -> str:
+    """``markdown`` with every mark replaced by what it names."""
+    return MARK.sub(lambda found: MAKERS[found[1]](found[2]), markdown)
+
+
 def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> str:
-    """Links to files beside ``docs/`` lead to their copies."""
+    """Marks are replaced by what they name; links to files beside ``docs/`` lead to their copies."""
+    markdown = expanded(markdown)
     depth = page.file.src_uri.count("/")
     return OUTSIDE.sub(lambda found: f"]({'../' * depth}{found[1]}/", markdown)
 
