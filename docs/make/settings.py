@@ -61,12 +61,9 @@ def measured(system: str) -> str:
     ]
     if not rows:
         return "*Not measured in our studies.*"
-    head = [
-        "| study | row | worst group | average | worst group of the plain classifier | seeds |",
-        "|---|---|---|---|---|---|",
-    ]
-    note = "Test accuracy in percent, mean ± standard deviation over seeds; made from `benchmarks/records` when the page is built."
-    return "\n".join([*head, *rows, "", note])
+    head = "| study | row | worst group | average | worst group of the plain classifier | seeds |"
+    note = "Test accuracy in percent, mean ± standard deviation over seeds; made from `benchmarks/records`."
+    return "\n".join([head, "|---|---|---|---|---|---|", *rows, "", note])
 
 
 @lru_cache
@@ -117,9 +114,7 @@ def _said(kind: Any) -> dict[str, str]:
     for place in kind.__mro__:
         text = inspect.cleandoc(place.__dict__.get("__doc__") or "")
         section = re.search(r"^(?:Args|Attributes):\n((?:    .*\n?|\n)+)", text, flags=re.M)
-        for names, words in re.findall(
-            r"^    ([\w, ]+?)(?: …)?: (.*(?:\n        .*)*)", section[1] if section else "", flags=re.M
-        ):
+        for names, words in entry.findall(section[1] if section else ""):
             for name in names.split(", "):
                 if not words.startswith("see :class:"):
                     found.setdefault(name.strip(), _cell(words))
