@@ -8,6 +8,7 @@ import resource
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from foveate.cli.inputs import comparison_table
 from foveate.cli.main import app
 from foveate.cli.screen import console
 from foveate.data.registry import facts
+from foveate.engine import bf16_problem
 from foveate.measure import group_report
 
 START = "import sys; sys.argv[0] = 'foveate'; from foveate.cli import main; main()"
@@ -156,7 +158,7 @@ def test_help_ends_with_the_examples(monkeypatch: pytest.MonkeyPatch, capsys: py
     [
         ("foveate da", {"data"}),
         ("foveate fit crit", {"critters", "critters-cue"}),
-        ("foveate fit x --system dfr", {"DFR"}),
+        ("foveate fit x --system DF", {"DFR"}),
     ],
 )
 def test_the_shell_completes(typed: str, offered: set[str]) -> None:
@@ -171,10 +173,19 @@ def test_the_shell_completes(typed: str, offered: set[str]) -> None:
 # -- the machine ----------------------------------------------------------------------------
 
 
+@pytest.fixture
+def _own_trial() -> Iterator[None]:
+    """What a test said of bf16 is forgotten after it."""
+    yield
+    bf16_problem.cache_clear()
+
+
+@pytest.mark.usefixtures("_own_trial")
 def test_the_doctor_says_how_this_machine_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setenv("FOVEATE_BF16", "unusable")
+    bf16_problem.cache_clear()
     monkeypatch.setenv("FOVEATE_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("FOVEATE_CACHE", str(tmp_path / "cache"))
     code, out, _ = call(monkeypatch, capsys, "doctor", "--json")
@@ -193,11 +204,13 @@ def test_the_doctor_says_how_this_machine_is(
     assert max(map(len, out.splitlines())) <= 80 or console.width > 80
 
 
+@pytest.mark.usefixtures("_own_trial")
 def test_the_doctor_finds_what_is_broken(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("FOVEATE_BF16", "perhaps")
+    bf16_problem.cache_clear()
     monkeypatch.setenv("FOVEATE_CACHE", str(tmp_path / "file" / "cache"))
     monkeypatch.setattr(doctor, "CORE", (*doctor.CORE, "no-such-package"))
     code, out, _ = call(monkeypatch, capsys, "doctor", "--json")

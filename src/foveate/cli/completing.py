@@ -6,7 +6,7 @@ from foveate.registries import DATASETS, METRICS, SYSTEMS
 
 
 def _starting(names: list[str], typed: str) -> list[str]:
-    return [name for name in names if name.lower().startswith(typed.lower())]
+    return [name for name in names if name.startswith(typed)]
 
 
 def datasets(incomplete: str) -> list[str]:
@@ -17,7 +17,7 @@ def datasets(incomplete: str) -> list[str]:
 def systems(incomplete: str) -> list[str]:
     """Names of systems.
 
-    >>> systems("gro")
+    >>> systems("Gro")
     ['GroupDRO']
     """
     return _starting(SYSTEMS.names(), incomplete)

@@ -31,7 +31,7 @@ def answer_version() -> None:
     if _is_the_program() and sys.argv[1:] == ["--version"]:
         from foveate import __version__
 
-        sys.stdout.write(f"{__version__}\n")
+        os.write(1, f"{__version__}\n".encode())
         sys.exit(0)
 
 
