@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 import typer
+from tests.cli.conftest import Call
 
 import foveate as fv
 from foveate.assets.catalogue import kept_facts
 from foveate.cli import caching, doctor
-from foveate.cli import main as entry
 from foveate.cli.examples import EXAMPLES
 from foveate.cli.inputs import comparison_table
 from foveate.cli.main import app
@@ -31,14 +31,6 @@ from foveate.measure import group_report
 
 START = "import sys; sys.argv[0] = 'foveate'; from foveate.cli import main; main()"
 HEAVY = ("torch", "numpy", "pandas", "PIL", "timm", "sklearn", "matplotlib")
-
-
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    monkeypatch.setattr(sys, "argv", ["foveate", *words])
-    with pytest.raises(SystemExit) as stopped:
-        entry()
-    captured = capsys.readouterr()
-    return int(stopped.value.code or 0), captured.out, captured.err
 
 
 # -- quick ----------------------------------------------------------------------------------
@@ -64,8 +56,8 @@ def test_it_starts_at_once(words: list[str] | None, seconds: float) -> None:
     assert min(spent) < seconds
 
 
-def test_the_version_comes_from_one_place(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(monkeypatch, capsys, "--version")[:2] == (0, f"{fv.__version__}\n")
+def test_the_version_comes_from_one_place(monkeypatch: pytest.MonkeyPatch, call: Call) -> None:
+    assert call("--version")[:2] == (0, f"{fv.__version__}\n")
     done = subprocess.run([sys.executable, "-c", START, "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"{fv.__version__}\n"
     text = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
@@ -81,24 +73,22 @@ def test_what_the_list_of_datasets_reads_is_what_their_modules_say() -> None:
 
 
 @pytest.mark.parametrize("words", [("data", "list"), ("assets",), ("list", "systems"), ("systems",)])
-def test_tables_fit_eighty_columns(
-    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tables_fit_eighty_columns(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, call: Call) -> None:
     monkeypatch.setattr(console, "_width", 80)
-    code, out, _ = call(monkeypatch, capsys, *words)
+    code, out, _ = call(*words)
     assert code == 0
     assert max(map(len, out.splitlines())) <= 80
-    names = [row["name"] for row in json.loads(call(monkeypatch, capsys, *words, "--json")[1])]
+    names = [row["name"] for row in json.loads(call(*words, "--json")[1])]
     lines = out.splitlines()
     starts = [next(i for i, line in enumerate(lines) if line.split(" ")[0] == name) for name in names]
     assert max(np.diff(sorted(starts)), default=1) <= 4  # lines a row
 
 
-def test_a_wide_screen_shows_licences(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wide_screen_shows_licences(monkeypatch: pytest.MonkeyPatch, call: Call) -> None:
     monkeypatch.setattr(console, "_width", 80)
-    assert "licence" not in call(monkeypatch, capsys, "data", "list")[1].splitlines()[0]
+    assert "licence" not in call("data", "list")[1].splitlines()[0]
     monkeypatch.setattr(console, "_width", 200)
-    assert "licence" in call(monkeypatch, capsys, "data", "list")[1].splitlines()[0]
+    assert "licence" in call("data", "list")[1].splitlines()[0]
 
 
 def test_the_comparison_of_many_models_fits_eighty_columns(
@@ -147,9 +137,9 @@ def test_every_command_has_examples_that_parse() -> None:
             context.close()
 
 
-def test_help_ends_with_the_examples(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_ends_with_the_examples(monkeypatch: pytest.MonkeyPatch, call: Call) -> None:
     for words in (["fit"], ["data", "export"], ["bench", "run"]):
-        _, out, _ = call(monkeypatch, capsys, *words, "--help")
+        _, out, _ = call(*words, "--help")
         assert all(line in " ".join(out.split()) for line in EXAMPLES[" ".join(words)])
 
 
@@ -181,14 +171,12 @@ def _own_trial() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_own_trial")
-def test_the_doctor_says_how_this_machine_is(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_the_doctor_says_how_this_machine_is(monkeypatch: pytest.MonkeyPatch, call: Call, tmp_path: Path) -> None:
     monkeypatch.setenv("FOVEATE_BF16", "unusable")
     bf16_problem.cache_clear()
     monkeypatch.setenv("FOVEATE_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("FOVEATE_CACHE", str(tmp_path / "cache"))
-    code, out, _ = call(monkeypatch, capsys, "doctor", "--json")
+    code, out, _ = call("doctor", "--json")
     told = json.loads(out)
     found = {row["name"]: row for row in told["findings"]}
     assert (code, told["healthy"]) == (0, True)
@@ -198,22 +186,20 @@ def test_the_doctor_says_how_this_machine_is(
     assert found["mobilenet-v2"]["fix"] == "foveate assets mobilenet-v2"
     assert str(tmp_path / "cache") in found["features"]["told"]
     assert {"threads", "GPU", "clip", "assets", "FOVEATE_CACHE"} <= set(found)
-    code, out, _ = call(monkeypatch, capsys, "doctor")
+    code, out, _ = call("doctor")
     assert code == 0
     assert "→ foveate assets mnist" in out
     assert max(map(len, out.splitlines())) <= 80 or console.width > 80
 
 
 @pytest.mark.usefixtures("_own_trial")
-def test_the_doctor_finds_what_is_broken(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_the_doctor_finds_what_is_broken(monkeypatch: pytest.MonkeyPatch, call: Call, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("FOVEATE_BF16", "perhaps")
     bf16_problem.cache_clear()
     monkeypatch.setenv("FOVEATE_CACHE", str(tmp_path / "file" / "cache"))
     monkeypatch.setattr(doctor, "CORE", (*doctor.CORE, "no-such-package"))
-    code, out, _ = call(monkeypatch, capsys, "doctor", "--json")
+    code, out, _ = call("doctor", "--json")
     broken = {row["name"]: row["fix"] for row in json.loads(out)["findings"] if row["health"] == "broken"}
     assert code == 1
     assert set(broken) == {"no-such-package", "bf16", "features"}
@@ -234,37 +220,33 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_cache_is_shown_and_pruned(
-    kept: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (features, _) = json.loads(call(monkeypatch, capsys, "cache", "show", "--json")[1])
+def test_the_cache_is_shown_and_pruned(kept: Path, monkeypatch: pytest.MonkeyPatch, call: Call) -> None:
+    (features, _) = json.loads(call("cache", "show", "--json")[1])
     assert features["entries"] == 1
     assert features["bytes"] >= 8 * 128 * 4
-    assert "features" in call(monkeypatch, capsys, "cache")[1]
-    code, out, _ = call(monkeypatch, capsys, "cache", "prune", "--older-than", "1", "--assets")
+    assert "features" in call("cache")[1]
+    code, out, _ = call("cache", "prune", "--older-than", "1", "--assets")
     assert (code, "nothing there was unused" in out) == (0, True)
-    code, _, err = call(monkeypatch, capsys, "cache", "prune", "--older-than", "0")
+    code, _, err = call("cache", "prune", "--older-than", "0")
     assert (code, "--yes" in err) == (2, True)  # nobody to ask
     monkeypatch.setattr("foveate.cli.screen.can_ask", lambda: True)
     monkeypatch.setattr("typer.confirm", lambda *words, **options: False)
-    assert "nothing was deleted" in call(monkeypatch, capsys, "cache", "prune", "--older-than", "0")[1]
+    assert "nothing was deleted" in call("cache", "prune", "--older-than", "0")[1]
     assert len(fv.extract.FeatureStore().entries()) == 1
-    code, out, _ = call(monkeypatch, capsys, "cache", "prune", "--older-than", "0", "--assets", "--yes", "--json")
+    code, out, _ = call("cache", "prune", "--older-than", "0", "--assets", "--yes", "--json")
     assert (code, len(json.loads(out)["deleted"])) == (0, 1)
     assert fv.extract.FeatureStore().entries() == []
     assert (kept / "data" / "mine" / "thesis.tex").read_text() == "years of work"
 
 
-def test_fetched_assets_are_pruned_only_when_asked(
-    kept: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_fetched_assets_are_pruned_only_when_asked(kept: Path, monkeypatch: pytest.MonkeyPatch, call: Call) -> None:
     folder = kept / "data" / "u2netp"
     folder.mkdir()
     (folder / "weights.onnx").write_bytes(b"x" * 10)
     row = next(row for row in fv.assets.status() if row.name == "u2netp")
     monkeypatch.setattr(fv.assets, "status", lambda root=None: [replace(row, ready=True, folder=folder, size=10)])
     assert {entry.name for entry in caching._prunable(False)} <= {e.name for e in caching._prunable(True)}
-    call(monkeypatch, capsys, "cache", "prune", "--older-than", "0", "--yes")
+    call("cache", "prune", "--older-than", "0", "--yes")
     assert folder.is_dir()
-    call(monkeypatch, capsys, "cache", "prune", "--older-than", "0", "--yes", "--assets")
+    call("cache", "prune", "--older-than", "0", "--yes", "--assets")
     assert [p.name for p in (kept / "data").iterdir()] == ["mine"]

@@ -5,13 +5,12 @@ from __future__ import annotations
 import csv
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
+from tests.cli.conftest import Call
 
 import foveate as fv
-from foveate.cli import main as entry
 
 FIT = ["--backbone", "micro_resnet", "--epochs", "1", "--set", "progress=False",
        "--set", "model_args={'width': 8, 'layers': [1, 1, 1], 'stem_stride': 2}"]  # fmt: skip
@@ -37,50 +36,42 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    monkeypatch.setattr(sys, "argv", ["foveate", *words])
-    with pytest.raises(SystemExit) as stopped:
-        entry()
-    captured = capsys.readouterr()
-    return int(stopped.value.code or 0), captured.out, captured.err
-
-
 def answers(text: str) -> dict[str, str]:
     return {Path(row["image"]).name: row["prediction"] for row in csv.DictReader(text.splitlines())}
 
 
 def test_new_photos_get_the_answers_of_the_labelled_ones(
-    world: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    world: Path, monkeypatch: pytest.MonkeyPatch, call: Call
 ) -> None:
     monkeypatch.chdir(world)
-    code, out, err = call(monkeypatch, capsys, "predict", "erm", "data")
+    code, out, err = call("predict", "erm", "data")
     assert code == 0, err
     known = {f"{int(name.removesuffix('.png'))}.png": told for name, told in answers(out).items()}
     assert len(known) == 24
-    code, out, err = call(monkeypatch, capsys, "predict", "erm", "flat")
+    code, out, err = call("predict", "erm", "flat")
     assert (code, out.splitlines()[0]) == (0, "image,prediction,probability")
     assert answers(out) == known
     assert [Path(row.split(",")[0]).name for row in out.splitlines()[1:4]] == ["0.png", "1.png", "2.png"]
-    code, out, _ = call(monkeypatch, capsys, "predict", "erm", "flat/3.png", "flat/11.png", "--json")
+    code, out, _ = call("predict", "erm", "flat/3.png", "flat/11.png", "--json")
     assert {Path(row["image"]).name: row["prediction"] for row in json.loads(out)} == {
         name: known[name] for name in ("3.png", "11.png")
     }
-    code, out, err = call(monkeypatch, capsys, "predict", "erm", "classes")
+    code, out, err = call("predict", "erm", "classes")
     assert (code, answers(out)) == (0, known)
     assert "no splits: all of its 24 images" in err
     rows = ["path,taken", *(f"flat/{i}.png,2024" for i in range(5))]
     Path("bare.csv").write_text("\n".join(rows) + "\n")
-    code, out, err = call(monkeypatch, capsys, "predict", "erm", "bare.csv", "--out", "p.csv")
+    code, out, err = call("predict", "erm", "bare.csv", "--out", "p.csv")
     assert code == 0, err
     assert answers(Path("p.csv").read_text()) == {f"{i}.png": known[f"{i}.png"] for i in range(5)}
 
 
 def test_photos_of_classes_the_model_never_saw_are_predicted_too(
-    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
 ) -> None:
     (tmp_path / "new" / "walrus").mkdir(parents=True)
     shutil.copy(world / "flat" / "0.png", tmp_path / "new" / "walrus")
-    code, out, err = call(monkeypatch, capsys, "predict", str(world / "erm"), str(tmp_path / "new"))
+    code, out, err = call("predict", str(world / "erm"), str(tmp_path / "new"))
     assert code == 0, err
     assert out.splitlines()[1].split(",")[1] == "walrus"
 
@@ -99,28 +90,28 @@ def test_photos_of_classes_the_model_never_saw_are_predicted_too(
     ],
 )
 def test_what_cannot_be_predicted_is_said(
-    words: tuple[str, ...], said: str, world: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], said: str, world: Path, monkeypatch: pytest.MonkeyPatch, call: Call
 ) -> None:
     monkeypatch.chdir(world)
     Path("film.mp4").touch()
     Path("bad.csv").write_text("photo\nflat/0.png\n")
     Path("void.csv").write_text("path\nnothing/0.png\n")
     Path("empty").mkdir(exist_ok=True)
-    code, _, err = call(monkeypatch, capsys, "predict", "erm", *words)
+    code, _, err = call("predict", "erm", *words)
     assert (code, said in err) == (2, True), err
 
 
 def test_class_folders_without_splits_are_audited_and_measured(
-    world: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    world: Path, monkeypatch: pytest.MonkeyPatch, call: Call
 ) -> None:
     monkeypatch.chdir(world)
-    code, out, err = call(monkeypatch, capsys, "audit", "erm", "--data", "classes", "--no-discover", "--json")
+    code, out, err = call("audit", "erm", "--data", "classes", "--no-discover", "--json")
     assert code == 0, err
     assert json.loads(out)["dataset"]["read"] == 24
     assert "classes has no splits: all of its 24 images are used." in err
-    code, out, err = call(monkeypatch, capsys, "eval", "erm", "classes", "--json")
+    code, out, err = call("eval", "erm", "classes", "--json")
     assert (code, json.loads(out)["erm"]["n"]) == (0, 24), err
     # data that are split, but have no test images, are still asked about
     fv.data.write_csv(fv.data.critters(size=32, train=8, target=0, val=8, test=0), world / "split", overwrite=True)
-    code, _, err = call(monkeypatch, capsys, "eval", "erm", "split")
+    code, _, err = call("eval", "erm", "split")
     assert (code, "has no 'test' split" in err) == (2, True)
