@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from foveate.assets import store
 from foveate.assets.registry import REGISTRY
@@ -64,9 +65,11 @@ def kept_facts() -> dict[str, DatasetFacts]:
     202599
     """
     rows = json.loads((files("foveate.assets") / FACTS_FILE).read_text(encoding="utf-8"))
-    return {
-        row["name"]: DatasetFacts(**{k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}) for row in rows
-    }
+    found: dict[str, DatasetFacts] = {}
+    for row in rows:
+        told: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
+        found[row["name"]] = DatasetFacts(**told)
+    return found
 
 
 def entries(facts: Mapping[str, DatasetFacts], titles: Mapping[str, str], root: Root = None) -> list[DatasetEntry]:

@@ -36,7 +36,7 @@ def app(
         paths = [Path(p) for p in named]
         labels = labels_of(paths)
         models = {label: load(path) for label, path in zip(labels, paths, strict=True)}
-        data = open_data(data, root)
+        benchmark = open_data(data, root)
         echo("preparing the page …")
-        session = Session(models, data, folders=dict(zip(labels, paths, strict=True)), limit=limit)
+        session = Session(models, benchmark, folders=dict(zip(labels, paths, strict=True)), limit=limit)
         Page(session).launch(host=host, port=port, share=share, browser=browser)
