@@ -56,13 +56,12 @@ def divide(data: Benchmark | GroupedDataset, system: System, seed: int = 0) -> D
     'remedies learn from 98 of critters/train (divided by seed 0), are chosen on 52 and measured on 50'
     """
     if isinstance(data, GroupedDataset):
-        parts = _cut(_usable(data, system), (0.5, 0.25, 0.25), seed)
-        sizes = [len(part) for part in parts]
+        fit, choose, measure = _cut(_usable(data, system), (0.5, 0.25, 0.25), seed)
         told = (
-            f"remedies learn from {sizes[0]} of {data.name} (divided by seed {seed}), are chosen on {sizes[1]} and "
-            f"measured on {sizes[2]}"
+            f"remedies learn from {len(fit)} of {data.name} (divided by seed {seed}), are chosen on {len(choose)} and "
+            f"measured on {len(measure)}"
         )
-        return _checked(Division(*parts, target=None, told=told))
+        return _checked(Division(fit, choose, measure, None, told))
     splits = {name: _usable(part, system) for name, part in data.splits.items() if len(part)}
     if not splits:
         raise DataError(f"{data.name} has no images to cure a model with.")
@@ -70,25 +69,25 @@ def divide(data: Benchmark | GroupedDataset, system: System, seed: int = 0) -> D
         return divide(next(iter(splits.values())), system, seed)
     target = splits.pop("target", None)
     words = {name: f"{name} ({len(part)})" for name, part in splits.items()}
-    fit, choose, measure = splits.get("train"), splits.get("val"), splits.get("test")
-    if choose is None and fit is not None:
-        fit, choose = _cut(fit, (0.75, 0.25), seed)
-        words["train"], words["val"] = f"{len(fit)} of train", f"{len(choose)} of train held out by seed {seed}"
-    if fit is None and choose is not None:
-        fit, choose = _cut(choose, (0.5, 0.5), seed)
-        words["train"], words["val"] = f"{len(fit)} of val", f"the other {len(choose)} of val (halved by seed {seed})"
-    if fit is None and choose is None and measure is not None:
-        return replace(divide(measure, system, seed), target=target)
-    if fit is None or choose is None:
+    learned, held, apart = splits.get("train"), splits.get("val"), splits.get("test")
+    if held is None and learned is not None:
+        learned, held = _cut(learned, (0.75, 0.25), seed)
+        words["train"], words["val"] = f"{len(learned)} of train", f"{len(held)} of train held out by seed {seed}"
+    if learned is None and held is not None:
+        learned, held = _cut(held, (0.5, 0.5), seed)
+        words["train"], words["val"] = f"{len(learned)} of val", f"the other {len(held)} of val (halved by seed {seed})"
+    if learned is None and held is None and apart is not None:
+        return replace(divide(apart, system, seed), target=target)
+    if learned is None or held is None:
         raise DataError(
             f"{data.name} has a target split alone; give images to choose on as well (split 'val' or 'train')."
         )
     told = f"remedies learn from {words['train']}, are chosen on {words['val']}" + (
-        f" and measured on {words['test']}" if measure is not None else "; there are no images apart to measure on"
+        f" and measured on {words['test']}" if apart is not None else "; there are no images apart to measure on"
     )
     if target is not None:
         told += f"; target ({len(target)}) is the given balanced set"
-    return _checked(Division(fit, choose, choose if measure is None else measure, target, told))
+    return _checked(Division(learned, held, held if apart is None else apart, target, told))
 
 
 def _usable(data: GroupedDataset, system: System) -> GroupedDataset:

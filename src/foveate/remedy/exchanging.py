@@ -6,8 +6,8 @@ attribute.
 
 A model that learns from such images learns whatever still tells the class, so more care is needed than in an audit:
 
-- Nothing of the old cue may stay. The audit's masks are generous, and leave a rim of the old surroundings around the
-  object; here they are cut back. The audit keeps the brightness of exchanged surroundings and the look of the object;
+- Nothing of the old cue may stay. Generous masks leave a rim of the old surroundings around the object; here they are
+  tight. The audit keeps the brightness of exchanged surroundings and the look of the object;
   here the donor's brightness comes along, and a property of the whole picture is exchanged all over.
 - Editing may not tell the class either. Images with the cue of their own class go through the same hands: to the cue of
   another class, and back.
@@ -21,7 +21,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -31,7 +30,7 @@ from foveate.data.preprocess import Preprocess
 from foveate.errors import DataError
 from foveate.report.discovery.cues import BY_KEY
 from foveate.report.discovery.cues.cue import Cue, as_pixels
-from foveate.report.discovery.objects import MARGIN, Objects
+from foveate.report.discovery.objects import Objects
 from foveate.report.reading import readable
 
 MOST_OBJECT = 0.9
@@ -63,15 +62,14 @@ class Cutouts:
         """Find the object in every image of ``dataset``; unreadable images are left out."""
         kept: list[int] = []
         packed: list[NDArray[np.uint8]] = []
+        objects.look(np.arange(len(dataset)), tick)
         for start in range(0, len(dataset), 16):
             wanted = np.arange(start, min(start + 16, len(dataset)))
             found = dict(readable(dataset, wanted))
-            if tick is not None:
-                tick(len(wanted))
-            for i, mask in zip(found, objects.masks(list(found.values()), list(found)), strict=True):
+            for i, mask in zip(found, objects.tight(list(found.values()), list(found)), strict=True):
                 if mask is None:
                     continue
-                seen = tight(view.prepare_mask(mask)) > 0.5
+                seen = view.prepare_mask(mask) > 0.5
                 if seen.float().mean() <= MOST_OBJECT:
                     kept.append(i)
                     packed.append(np.packbits(seen.numpy()))
@@ -94,21 +92,6 @@ class Cutouts:
         return torch.from_numpy(bits.astype(np.float32))[None]
 
 
-def tight(mask: Tensor, margin: float = MARGIN) -> Tensor:
-    """A generous mask ``[H, W]`` cut back by its margin; one that would vanish is cut back less.
-
-    >>> mask = torch.zeros(25, 25); mask[5:20, 5:20] = 1
-    >>> int(tight(mask).sum()), int(tight(mask[3:8, 3:8]).sum())
-    (121, 9)
-    """
-    mask = (mask > 0.5).float()
-    for reach in range(max(1, round(margin * min(mask.shape))), 0, -1):
-        cut = 1 - F.max_pool2d(1 - mask[None, None], 2 * reach + 1, 1, reach)[0, 0]
-        if cut.sum() >= 0.2 * mask.sum():
-            return cut
-    return mask
-
-
 class ExchangedImages:
     """An image source: every image is made when it is asked for, so memory stays flat however many there are.
 
@@ -119,9 +102,7 @@ class ExchangedImages:
         cues: what is exchanged.
     """
 
-    def __init__(
-        self, cutouts: Cutouts, recipients: NDArray[np.int64], donors: NDArray[np.int64], cues: Sequence[Cue]
-    ):
+    def __init__(self, cutouts: Cutouts, recipients: NDArray[np.int64], donors: NDArray[np.int64], cues: Sequence[Cue]):
         self.cutouts, self.recipients, self.donors, self.cues = cutouts, recipients, donors, tuple(cues)
 
     def __len__(self) -> int:

@@ -1,10 +1,10 @@
-"""``fv.cure``: audit a model, try the remedies that fit within the time, choose by a stated rule, hand back one model."""
+"""``fv.cure``: audit a model, try the remedies that fit within the time, choose by a stated rule, hand back one."""
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -111,11 +111,12 @@ def cure(
     if place is not None:
         check_out(place)
     division = _small(divide(_read_only(data, on_bad), model, seed), seed)
+    _check_answers(model, division.choose)
     with ExitStack() as stack:
         if place is None:
             place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        run = _Run(model, division, clock, Desk(place, key_of(model, division, seed, objects)), seed, objects)
-        run.show = show_progress
+        key = key_of(model, division, seed, objects)
+        run = _Run(model, division, clock, Desk(place, key), key, seed, objects, show_progress)
         found = run.through(Rule(allowed_drop, real_drop, division.attributes))
         if out is not None:
             clock("writing")
@@ -133,9 +134,10 @@ class _Run:
     division: Division
     clock: Clock
     desk: Desk
+    key: str
     seed: int
     objects: str | None
-    show: bool = False
+    show: bool
 
     def through(self, rule: Rule) -> Cure:
         self.clock(f"auditing on {len(self.division.choose)} images")
@@ -145,7 +147,7 @@ class _Run:
         cues = [] if found is None else [s.cue for s in found.judgement.shortcuts if s.cue.exchange is not None]
         accused = bool(cues) or report.verdicts[MODEL].level is Level.FOUND
         result = Cure(
-            self.model, self.model, self.division, rule, report, cues=cues, key=self.desk_key, minutes=self.clock.minutes
+            self.model, self.model, self.division, rule, report, cues=cues, key=self.key, minutes=self.clock.minutes
         )
         if not accused:
             return self._measured(result)
@@ -163,10 +165,6 @@ class _Run:
                 self.clock(f"auditing the result of {chosen.remedy.title}")
                 result.audit_after = self._audit(CURED, result.model)
         return self._measured(result)
-
-    @property
-    def desk_key(self) -> str:
-        return key_of(self.model, self.division, self.seed, self.objects)
 
     def _audit(self, name: str, system: System) -> Audit:
         return audit(
@@ -194,9 +192,7 @@ class _Run:
         for remedy in sorted(remedies, key=lambda r: order[r]):
             self._try(remedy, order[remedy], result, sets, validation)
 
-    def _estimate(
-        self, remedy: Remedy, sets: dict[Origin, BalancedSet], speed: Speed, validation: Validation
-    ) -> float:
+    def _estimate(self, remedy: Remedy, sets: dict[Origin, BalancedSet], speed: Speed, validation: Validation) -> float:
         given = sets[remedy.origin] if remedy.origin is not None else None
         return speed.estimate(remedy, 0 if given is None else len(given.grouped), len(validation.select))
 
@@ -279,12 +275,11 @@ def _small(division: Division, seed: int) -> Division:
     return replace(division, choose=choose, measure=division.measure if division.apart else choose)
 
 
-def check_answers(system: System, data: GroupedDataset, answers: Sequence[int] | None = None) -> None:
+def _check_answers(system: System, data: GroupedDataset) -> None:
     """Raise when ``system`` has no answer to most of the images."""
-    said = np.asarray(system.predict(data) if answers is None else answers)
-    silent = int((said == NO_ANSWER).sum())
-    if 2 * silent > len(said):
+    silent = int((system.predict(data) == NO_ANSWER).sum())
+    if 2 * silent > len(data):
         raise ModelError(
-            f"the model gives NaN or infinite logits for {silent} of {len(said)} images of {data.name}; mend that "
+            f"the model gives NaN or infinite logits for {silent} of {len(data)} images of {data.name}; mend that "
             "first (another preprocessing, or a checkpoint from before training went wrong)."
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -123,11 +123,3 @@ def drawn(data: GroupedDataset, most: int, seed: int) -> GroupedDataset:
         for s in np.unique(strata)
     ]
     return data.subset(np.sort(np.concatenate(kept)))
-
-
-def told(found: Mapping[Origin, BalancedSet]) -> list[str]:
-    """One line a set: how many images, in how many groups."""
-    return [
-        f"{origin.words}: {len(s.grouped)} images in {len(np.unique(s.grouped.groups))} groups"
-        for origin, s in found.items()
-    ]

@@ -36,7 +36,7 @@ class Speed:
     """
 
     predict: float
-    pool: float = 2e-4
+    pool: float = 5e-4
 
     def estimate(self, remedy: Remedy, images: int, held: int) -> float:
         """Seconds that trying ``remedy`` will take, its own validation included."""
@@ -145,7 +145,7 @@ def attempt(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # absent and small groups: the report says what the sets are made of
         if remedy.means is Means.DFR:
-            made: System = DFR(base, **options).fit(given.grouped, val=held.select)
+            made: System = DFR(base, refits=5, **options).fit(given.grouped, val=held.select)
         elif remedy.means is Means.DAR:
             made = DAR(base, epochs=EPOCHS[Means.DAR], **options).fit(
                 given.balanced, val=held.select, callbacks=[in_time]
