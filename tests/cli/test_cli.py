@@ -239,7 +239,7 @@ def test_data_commands(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
             ["fit", "critters:train=8,target=8,val=8,test=8", "--backbone", "resnet81", "--out", "x"],
             "unknown model 'resnet81'",
         ),
-        (["fit", "critters", "--set", "magic=1", "--out", "x"], "unknown training setting 'magic'"),
+        (["fit", "critters", "--set", "magic=1", "--out", "x"], "ERM has no setting 'magic'"),
         (["fit", "critters", "--select", "magic", "--out", "x"], "unknown metric 'magic'"),
         (["eval", "nowhere", "--data", "critters"], "does not hold a saved foveate system"),
         (["data", "check", "not/there"], "not/there"),

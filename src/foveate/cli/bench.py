@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from foveate.cli.inputs import IMPORT as _IMPORT
 from foveate.cli.inputs import ROOT, open_data
 from foveate.cli.screen import console, echo
 from foveate.errors import FoveateError
@@ -25,7 +26,6 @@ bench_app = typer.Typer(help="Studies: sweeps that survive a kill, tables, plots
 _SPEC = typer.Argument(help="A spec file (YAML); see docs/bench.md.")
 _RUNS = typer.Option(Path("runs"), help="Folder of models, logs, features and records.db.")
 _STORAGE = typer.Option(None, help="SQLite file or postgresql://… URL; by default RUNS/records.db.")
-_IMPORT = typer.Option(None, "--import", help="Modules to import first (systems of your own).")
 
 
 def _job(spec: Path, runs: Path, storage: str | None, imports: list[str] | None, **more: Any) -> Job:
