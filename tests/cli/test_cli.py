@@ -152,7 +152,9 @@ def test_splits_made_on_the_command_line(
     assert code == 0, err
     # of 20 a group 10 are held out, and 4 of them moved to target
     assert re.findall(r"^\w+/\w+ +(\d+) ", out, re.MULTILINE) == ["6"] * 4
-    code, _, err = call(monkeypatch, capsys, *words[:1], str(folder / "data"), *words[2:], "--target-size", "16")
+    code, _, err = call(
+        monkeypatch, capsys, *words[:1], str(folder / "data"), *words[2:], "--target-size", "16", "--force"
+    )
     assert (code, "has a 'target' split already" in err) == (2, True)
 
 

@@ -133,6 +133,7 @@ SYSTEMS.add("MyOwn", MyOwn)
 '''
 
 
+@pytest.mark.usefixtures("_listed_for_now")
 def test_a_system_of_ones_own_is_fitted_with_import(
     world: Path, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
