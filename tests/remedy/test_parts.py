@@ -17,7 +17,7 @@ from foveate.errors import DataError
 from foveate.remedy.choosing import Rule
 from foveate.remedy.dividing import divide
 from foveate.remedy.exchanging import Cutouts, make_set
-from foveate.remedy.kinds import Attempt, Cell, Means, Origin, Remedy, Standing, State
+from foveate.remedy.kinds import Attempt, Counted, Means, Remedy, Showing, State, Supply
 from foveate.remedy.sources import BalancedSet, available, drawn, in_memory
 from foveate.remedy.trying import Speed, Validation, remedies_for
 from foveate.report.discovery.cues import BY_KEY
@@ -87,7 +87,7 @@ def test_images_with_their_own_cue_were_edited_the_same_way() -> None:
 def test_groups_of_a_made_set_are_balanced_and_say_nothing_of_the_class() -> None:
     made = made_of(boxes(), "background")
     assert made.together.group_counts.tolist() == [40, 20, 20, 40]
-    balanced = BalancedSet.of(Origin.EXCHANGE, made.together, seed=0).balanced
+    balanced = BalancedSet.of(Supply.EXCHANGE, made.together, seed=0).balanced
     assert balanced.group_counts.tolist() == [20, 20, 20, 20]
     assert made.together.attribute_names == ["background like dark", "background like light"]
 
@@ -172,19 +172,19 @@ def test_drawing_keeps_every_group() -> None:
 def test_sources_are_listed_with_the_reason_why_others_cannot_be_had(model: fv.Wrapped) -> None:
     parts = divide(Benchmark("b", {"train": boxes(100), "val": boxes(60)}), model)
     found, missing = available(parts, made_of(boxes(), "background"), None, seed=0)
-    assert set(found) == {Origin.EXCHANGE}
-    assert set(missing) == {Origin.TARGET, Origin.GROUPS, Origin.PSEUDO}
+    assert set(found) == {Supply.EXCHANGE}
+    assert set(missing) == {Supply.TARGET, Supply.GROUPS, Supply.PSEUDO}
     with_target = divide(Benchmark("b", {"train": boxes(100), "val": boxes(60), "target": boxes(8)}), model)
     found, _ = available(with_target, None, None, seed=0)
-    assert set(found) == {Origin.TARGET}
-    assert found[Origin.TARGET].grouped.num_attributes == 1  # its groups are its classes
+    assert set(found) == {Supply.TARGET}
+    assert found[Supply.TARGET].grouped.num_attributes == 1  # its groups are its classes
     tied = divide(Benchmark("b", {"train": boxes(100, attributes=True), "val": boxes(60)}), model)
     _, missing = available(tied, None, None, seed=0)
-    assert "one value alone" in missing[Origin.GROUPS]
+    assert "one value alone" in missing[Supply.GROUPS]
 
 
 def test_a_black_box_has_no_remedy_on_its_features_and_is_told_so(model: fv.Wrapped) -> None:
-    sets = {Origin.EXCHANGE: BalancedSet.of(Origin.EXCHANGE, made_of(boxes(), "background").together, 0)}
+    sets = {Supply.EXCHANGE: BalancedSet.of(Supply.EXCHANGE, made_of(boxes(), "background").together, 0)}
     fit, unfit = remedies_for(model, sets, {})
     assert fit == []
     assert all("black box" in attempt.why for attempt in unfit)
@@ -192,19 +192,19 @@ def test_a_black_box_has_no_remedy_on_its_features_and_is_told_so(model: fv.Wrap
 
 def test_dear_remedies_come_last() -> None:
     speed = Speed(0.01)
-    costs = [speed.estimate(Remedy(means, Origin.EXCHANGE), 300, 100) for means in (Means.DFR, Means.DAR, Means.TUNE)]
+    costs = [speed.estimate(Remedy(means, Supply.EXCHANGE), 300, 100) for means in (Means.DFR, Means.DAR, Means.TUNE)]
     assert costs == sorted(costs)
 
 
 # -- the choice -----------------------------------------------------------------------------------
 
 
-def standing(worst: int, rest: int, n: int = 200, real: float = 0.9) -> Standing:
-    return Standing(real, (Cell("real, a", n, rest), Cell("exchanged, a", n, worst)))
+def standing(worst: int, rest: int, n: int = 200, real: float = 0.9) -> Showing:
+    return Showing(real, (Counted("real, a", n, rest), Counted("exchanged, a", n, worst)))
 
 
 def tried(worst: int, rest: int, means: Means = Means.DFR, real: float = 0.9) -> Attempt:
-    return Attempt(Remedy(means, Origin.EXCHANGE), State.TRIED, standing=standing(worst, rest, real=real))
+    return Attempt(Remedy(means, Supply.EXCHANGE), State.TRIED, standing=standing(worst, rest, real=real))
 
 
 def test_the_best_worst_case_wins_if_the_average_does_not_fall_too_far() -> None:

@@ -6,8 +6,8 @@ True
 """
 
 from foveate.remedy.choosing import Rule
-from foveate.remedy.kinds import Attempt, Means, Origin, Remedy, Standing, State
+from foveate.remedy.kinds import Attempt, Means, Remedy, Showing, State, Supply
 from foveate.remedy.result import Cure
 from foveate.remedy.run import cure
 
-__all__ = ["Attempt", "Cure", "Means", "Origin", "Remedy", "Rule", "Standing", "State", "cure"]
+__all__ = ["Attempt", "Cure", "Means", "Supply", "Remedy", "Rule", "Showing", "State", "cure"]

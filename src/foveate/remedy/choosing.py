@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from foveate.remedy.kinds import Attempt, Standing
+from foveate.remedy.kinds import Attempt, Showing
 
 LEAST_GAIN = 0.02
 """A remedy must win at least this much, however many images there are."""
@@ -27,24 +27,24 @@ class Rule:
     real_drop: float | None = None
     groups: bool = False
 
-    def allows(self, standing: Standing, before: Standing) -> bool:
+    def allows(self, standing: Showing, before: Showing) -> bool:
         """Whether both averages are within their limits."""
         if self.real_drop is not None and standing.real < before.real - self.real_drop - 1e-9:
             return False
         return standing.average >= before.average - self.allowed_drop - 1e-9
 
-    def margin(self, standing: Standing, before: Standing) -> float:
+    def margin(self, standing: Showing, before: Showing) -> float:
         """What a gain has to exceed: 1.64 standard errors of the difference of the two worst cells, at least 2 points.
 
-        >>> from foveate.remedy.kinds import Cell
-        >>> few, many = (Standing(0.9, (Cell("cat", n, n // 2),)) for n in (20, 2000))
+        >>> from foveate.remedy.kinds import Counted
+        >>> few, many = (Showing(0.9, (Counted("cat", n, n // 2),)) for n in (20, 2000))
         >>> round(Rule().margin(few, few), 2), round(Rule().margin(many, many), 3)
         (0.26, 0.026)
         """
         noise = sum(max(c.accuracy * (1 - c.accuracy), 1 / c.n) / c.n for c in (standing.worst, before.worst))
         return max(LEAST_GAIN, 1.64 * math.sqrt(noise))
 
-    def choose(self, attempts: Sequence[Attempt], before: Standing) -> Attempt | None:
+    def choose(self, attempts: Sequence[Attempt], before: Showing) -> Attempt | None:
         """The best attempt that is allowed and beats the original by more than its noise; None keeps the original."""
         best: Attempt | None = None
         for attempt in attempts:
@@ -75,5 +75,5 @@ class Rule:
         )
 
 
-def _rank(standing: Standing) -> tuple[float, float]:
+def _rank(standing: Showing) -> tuple[float, float]:
     return standing.worst.accuracy, standing.average

@@ -38,8 +38,6 @@ MOST_OBJECT = 0.9
 OTHERS = 2
 """Donors of other classes that an image gets, where there are that many other classes."""
 
-Tick = Callable[[int], None]
-
 
 @dataclass(frozen=True)
 class Cutouts:
@@ -58,7 +56,9 @@ class Cutouts:
     view: Preprocess
 
     @staticmethod
-    def of(dataset: GroupedDataset, objects: Objects, view: Preprocess, tick: Tick | None = None) -> Cutouts:
+    def of(
+        dataset: GroupedDataset, objects: Objects, view: Preprocess, tick: Callable[[int], None] | None = None
+    ) -> Cutouts:
         """Find the object in every image of ``dataset``; unreadable images are left out."""
         kept: list[int] = []
         packed: list[NDArray[np.uint8]] = []

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 
-class Origin(str, Enum):
+class Supply(str, Enum):
     """Where a set comes from in which the cue tells the class no more."""
 
     TARGET = "target"
@@ -40,16 +40,16 @@ class Means(str, Enum):
 
 
 _ORIGINS = {
-    Origin.TARGET: "the target split",
-    Origin.GROUPS: "group-balanced images",
-    Origin.EXCHANGE: "exchanged images",
-    Origin.PSEUDO: "pseudo-groups",
+    Supply.TARGET: "the target split",
+    Supply.GROUPS: "group-balanced images",
+    Supply.EXCHANGE: "exchanged images",
+    Supply.PSEUDO: "pseudo-groups",
 }
 _LABELS = {
-    Origin.TARGET: "labels of a balanced target set",
-    Origin.GROUPS: "labels, attributes",
-    Origin.EXCHANGE: "labels; groups by exchange (no attributes)",
-    Origin.PSEUDO: "labels; groups read off the cue by a probe (no attributes)",
+    Supply.TARGET: "labels of a balanced target set",
+    Supply.GROUPS: "labels, attributes",
+    Supply.EXCHANGE: "labels; groups by exchange (no attributes)",
+    Supply.PSEUDO: "labels; groups read off the cue by a probe (no attributes)",
 }
 _MEANS = {
     Means.DFR: "a new last layer on the same features",
@@ -73,12 +73,12 @@ class State(str, Enum):
 class Remedy:
     """One thing to try: a means on a set; input restriction needs none.
 
-    >>> Remedy(Means.DFR, Origin.EXCHANGE).key, Remedy(Means.DFR, Origin.EXCHANGE).title
+    >>> Remedy(Means.DFR, Supply.EXCHANGE).key, Remedy(Means.DFR, Supply.EXCHANGE).title
     ('dfr-exchange', 'DFR on exchanged images')
     """
 
     means: Means
-    origin: Origin | None = None
+    origin: Supply | None = None
 
     @property
     def key(self) -> str:
@@ -90,7 +90,7 @@ class Remedy:
 
 
 @dataclass(frozen=True)
-class Cell:
+class Counted:
     """Some validation images that are counted together: how many, and how many were named rightly."""
 
     name: str
@@ -103,7 +103,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Standing:
+class Showing:
     """How a model does on the images that are chosen on.
 
     Attributes:
@@ -111,12 +111,12 @@ class Standing:
         cells: what the choice looks at: the groups, or without attributes (real, exchanged) x class.
         follows: share of the exchanged images that it names as the class of the donor; None without exchange.
 
-    >>> Standing(0.9, (Cell("cat", 10, 9), Cell("duck", 10, 4))).worst.name
+    >>> Showing(0.9, (Counted("cat", 10, 9), Counted("duck", 10, 4))).worst.name
     'duck'
     """
 
     real: float
-    cells: tuple[Cell, ...]
+    cells: tuple[Counted, ...]
     follows: float | None = None
 
     @property
@@ -129,7 +129,7 @@ class Standing:
         return sum(there) / len(there)
 
     @property
-    def worst(self) -> Cell:
+    def worst(self) -> Counted:
         """The cell with the lowest accuracy; of equals the larger."""
         return min((cell for cell in self.cells if cell.n), key=lambda cell: (cell.accuracy, -cell.n))
 
@@ -148,7 +148,7 @@ class Attempt:
     remedy: Remedy
     state: State
     why: str = ""
-    standing: Standing | None = None
+    standing: Showing | None = None
     supervision: str = ""
     seconds: float = 0.0
     allowed: bool = True

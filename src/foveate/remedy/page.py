@@ -13,7 +13,7 @@ from torch import Tensor
 
 from foveate.assemble.system import System
 from foveate.measure import name_of
-from foveate.remedy.kinds import Cell
+from foveate.remedy.kinds import Counted
 from foveate.remedy.records import CureRecord
 from foveate.remedy.sentences import outcome_of
 from foveate.report.abilities import gaze_at
@@ -99,7 +99,7 @@ def rows(found: Cure) -> list[Row]:
 
 
 @dataclass(frozen=True)
-class CellPair:
+class CountedPair:
     """Some images before and after: shares from 0 to 1."""
 
     name: str
@@ -108,28 +108,28 @@ class CellPair:
     after: float
 
 
-def cells_of(record: CureRecord) -> list[CellPair]:
+def cells_of(record: CureRecord) -> list[CountedPair]:
     """The cells of the choice, before and after."""
     if record.before is None or record.after is None:
         return []
     return _pairs(
-        [Cell(c.name, c.n, c.right) for c in record.before.cells],
-        [Cell(c.name, c.n, c.right) for c in record.after.cells],
+        [Counted(c.name, c.n, c.right) for c in record.before.cells],
+        [Counted(c.name, c.n, c.right) for c in record.after.cells],
     )
 
 
-def measured_of(record: CureRecord) -> list[CellPair]:
+def measured_of(record: CureRecord) -> list[CountedPair]:
     """The groups (or classes) of the images apart, before and after."""
     if record.measured_before is None or record.measured_after is None:
         return []
     return _pairs(
-        [Cell(c.name, c.n, c.right) for c in record.measured_before.groups],
-        [Cell(c.name, c.n, c.right) for c in record.measured_after.groups],
+        [Counted(c.name, c.n, c.right) for c in record.measured_before.groups],
+        [Counted(c.name, c.n, c.right) for c in record.measured_after.groups],
     )
 
 
-def _pairs(before: Sequence[Cell], after: Sequence[Cell]) -> list[CellPair]:
-    return [CellPair(b.name, b.n, b.accuracy, a.accuracy) for b, a in zip(before, after, strict=True) if b.n]
+def _pairs(before: Sequence[Counted], after: Sequence[Counted]) -> list[CountedPair]:
+    return [CountedPair(b.name, b.n, b.accuracy, a.accuracy) for b, a in zip(before, after, strict=True) if b.n]
 
 
 def pictures(found: Cure) -> list[Pair]:

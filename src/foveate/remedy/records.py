@@ -15,7 +15,7 @@ from foveate.assemble.system import System
 from foveate.errors import FoveateError, ModelError, StorageError
 from foveate.files import check_writable, read_text, write_json
 from foveate.remedy.dividing import Division
-from foveate.remedy.kinds import Attempt, Cell, Means, Origin, Remedy, Standing, State
+from foveate.remedy.kinds import Attempt, Counted, Means, Remedy, Showing, State, Supply
 
 SCHEMA = 1
 RECORD, UNFINISHED = "cure.json", "unfinished"
@@ -25,7 +25,7 @@ class _Form(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class CellRecord(_Form):
+class CountedRecord(_Form):
     """Some images counted together."""
 
     name: str
@@ -33,7 +33,7 @@ class CellRecord(_Form):
     right: int
 
 
-class StandingRecord(_Form):
+class ShowingRecord(_Form):
     """How a model does on the images that are chosen on; shares from 0 to 1."""
 
     real: float
@@ -41,19 +41,19 @@ class StandingRecord(_Form):
     worst: float
     worst_of: str
     follows: float | None
-    cells: list[CellRecord]
+    cells: list[CountedRecord]
 
     @staticmethod
-    def of(found: Standing | None) -> StandingRecord | None:
+    def of(found: Showing | None) -> ShowingRecord | None:
         if found is None:
             return None
-        return StandingRecord(
+        return ShowingRecord(
             real=found.real, average=found.average, worst=found.worst.accuracy, worst_of=found.worst.name,
-            follows=found.follows, cells=[CellRecord(name=c.name, n=c.n, right=c.right) for c in found.cells],
+            follows=found.follows, cells=[CountedRecord(name=c.name, n=c.n, right=c.right) for c in found.cells],
         )  # fmt: skip
 
-    def standing(self) -> Standing:
-        return Standing(self.real, tuple(Cell(c.name, c.n, c.right) for c in self.cells), self.follows)
+    def standing(self) -> Showing:
+        return Showing(self.real, tuple(Counted(c.name, c.n, c.right) for c in self.cells), self.follows)
 
 
 class AttemptRecord(_Form):
@@ -61,11 +61,11 @@ class AttemptRecord(_Form):
 
     remedy: str
     means: Means
-    origin: Origin | None
+    origin: Supply | None
     title: str
     state: State
     why: str
-    standing: StandingRecord | None
+    standing: ShowingRecord | None
     supervision: str
     seconds: float
     allowed: bool
@@ -75,7 +75,7 @@ class AttemptRecord(_Form):
     def of(found: Attempt) -> AttemptRecord:
         return AttemptRecord(
             remedy=found.remedy.key, means=found.remedy.means, origin=found.remedy.origin, title=found.remedy.title,
-            state=found.state, why=found.why, standing=StandingRecord.of(found.standing),
+            state=found.state, why=found.why, standing=ShowingRecord.of(found.standing),
             supervision=found.supervision, seconds=round(found.seconds, 2), allowed=found.allowed, notes=found.notes,
         )  # fmt: skip
 
@@ -93,7 +93,7 @@ class MeasuredRecord(_Form):
     average: float
     worst_class: float
     worst_group: float | None
-    groups: list[CellRecord]
+    groups: list[CountedRecord]
 
 
 class CureRecord(_Form):
@@ -121,8 +121,8 @@ class CureRecord(_Form):
     cues: list[str]
     verdict_before: str
     verdict_after: str | None
-    before: StandingRecord | None
-    after: StandingRecord | None
+    before: ShowingRecord | None
+    after: ShowingRecord | None
     measured_on: str | None
     measured_before: MeasuredRecord | None
     measured_after: MeasuredRecord | None

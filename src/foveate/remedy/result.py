@@ -17,14 +17,14 @@ from foveate.measure import GroupReport
 from foveate.remedy import sentences
 from foveate.remedy.choosing import Rule
 from foveate.remedy.dividing import Division
-from foveate.remedy.kinds import Attempt, Standing, State
+from foveate.remedy.kinds import Attempt, Showing, State
 from foveate.remedy.records import (
     RECORD,
     AttemptRecord,
-    CellRecord,
+    CountedRecord,
     CureRecord,
     MeasuredRecord,
-    StandingRecord,
+    ShowingRecord,
 )
 from foveate.report import Audit, Cue
 
@@ -57,7 +57,7 @@ class Cure:
     audit_before: Audit
     audit_after: Audit | None = None
     cues: list[Cue] = field(default_factory=list)
-    before: Standing | None = None
+    before: Showing | None = None
     chosen: Attempt | None = None
     attempts: list[Attempt] = field(default_factory=list)
     models: dict[str, System] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class Cure:
         return "left alone" if self.before is None else "kept"
 
     @property
-    def after(self) -> Standing | None:
+    def after(self) -> Showing | None:
         """How the model that is handed back does on the images that are chosen on."""
         return self.before if self.chosen is None else self.chosen.standing
 
@@ -114,7 +114,7 @@ class Cure:
             model=type(self.original).__name__, division=self.division.told, rule=self.rule.words,
             cues=[cue.key for cue in self.cues], verdict_before=self.audit_before.verdict,
             verdict_after=None if self.audit_after is None else self.audit_after.verdict,
-            before=StandingRecord.of(self.before), after=StandingRecord.of(self.after),
+            before=ShowingRecord.of(self.before), after=ShowingRecord.of(self.after),
             measured_on=self.division.measure.name if self.division.apart else None,
             measured_before=measured[0], measured_after=measured[1],
             attempts=[AttemptRecord.of(a) for a in self.attempts], supervision=self.supervision, export=self.exported,
@@ -159,8 +159,8 @@ def _some(found: Cure) -> list[object]:
 
 
 def _measured(report: GroupReport) -> MeasuredRecord:
-    cells = [CellRecord(name=g.name, n=g.n, right=g.correct) for g in report.groups] or [
-        CellRecord(name=name, n=n, right=round(n * accuracy)) for name, n, accuracy in report.classes
+    cells = [CountedRecord(name=g.name, n=g.n, right=g.correct) for g in report.groups] or [
+        CountedRecord(name=name, n=n, right=round(n * accuracy)) for name, n, accuracy in report.classes
     ]
     return MeasuredRecord(
         average=report.average, worst_class=report.worst_class, worst_group=report.worst_group, groups=cells

@@ -20,7 +20,7 @@ from foveate.measure import NO_ANSWER
 from foveate.remedy.choosing import Rule
 from foveate.remedy.dividing import Division, divide
 from foveate.remedy.exchanging import Cutouts, MadeSet, make_set
-from foveate.remedy.kinds import Attempt, Origin, Remedy, State
+from foveate.remedy.kinds import Attempt, Remedy, State, Supply
 from foveate.remedy.records import Desk, check_out, key_of
 from foveate.remedy.result import Cure
 from foveate.remedy.sources import BalancedSet, available, drawn, in_memory
@@ -33,15 +33,13 @@ MOST_FITTED, MOST_CHOSEN = 1200, 500
 """Images a set is made from at most: more would hardly change a last layer, and the time does not grow with them."""
 MODEL, CURED = "The model", "The cured model"
 
-Say = Callable[[str], None]
-
 
 @dataclass
 class Clock:
     """How much time there is; says lines with what is left."""
 
     minutes: float
-    say: Say
+    say: Callable[[str], None]
 
     def __post_init__(self) -> None:
         self.began = time.perf_counter()
@@ -77,7 +75,7 @@ def cure(
     objects: str | None = None,
     on_bad: str = "raise",
     seed: int = 0,
-    progress: Say | None = None,
+    progress: Callable[[str], None] | None = None,
     show_progress: bool = False,
 ) -> Cure:
     """Audit ``model``; where it leans on a shortcut, try remedies within the time and hand back the best model.
@@ -192,7 +190,7 @@ class _Run:
         for remedy in sorted(remedies, key=lambda r: order[r]):
             self._try(remedy, order[remedy], result, sets, validation)
 
-    def _estimate(self, remedy: Remedy, sets: dict[Origin, BalancedSet], speed: Speed, validation: Validation) -> float:
+    def _estimate(self, remedy: Remedy, sets: dict[Supply, BalancedSet], speed: Speed, validation: Validation) -> float:
         given = sets[remedy.origin] if remedy.origin is not None else None
         return speed.estimate(remedy, 0 if given is None else len(given.grouped), len(validation.select))
 
@@ -212,7 +210,7 @@ class _Run:
         return held.together
 
     def _try(
-        self, remedy: Remedy, cost: float, result: Cure, sets: dict[Origin, BalancedSet], validation: Validation
+        self, remedy: Remedy, cost: float, result: Cure, sets: dict[Supply, BalancedSet], validation: Validation
     ) -> None:
         assert result.before is not None
         assert remedy.origin is not None

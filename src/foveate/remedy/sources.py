@@ -13,7 +13,7 @@ from foveate.data.images import ArrayImages
 from foveate.decide.reweight import subsample
 from foveate.remedy.dividing import Division
 from foveate.remedy.exchanging import MadeSet
-from foveate.remedy.kinds import Origin
+from foveate.remedy.kinds import Supply
 from foveate.report.discovery import Discovery
 
 KEPT_BYTES = 256 * 2**20
@@ -31,12 +31,12 @@ class BalancedSet:
         balanced: the same number from every group, for those that do not.
     """
 
-    origin: Origin
+    origin: Supply
     grouped: GroupedDataset
     balanced: GroupedDataset
 
     @staticmethod
-    def of(origin: Origin, grouped: GroupedDataset, seed: int) -> BalancedSet:
+    def of(origin: Supply, grouped: GroupedDataset, seed: int) -> BalancedSet:
         groups = grouped.require_groups("a balanced set")
         kept = np.sort(subsample(groups, np.random.default_rng([seed, 5])))
         return BalancedSet(origin, grouped, grouped.subset(kept))
@@ -44,36 +44,36 @@ class BalancedSet:
 
 def available(
     division: Division, made: MadeSet | None, discovery: Discovery | None, seed: int
-) -> tuple[dict[Origin, BalancedSet], dict[Origin, str]]:
+) -> tuple[dict[Supply, BalancedSet], dict[Supply, str]]:
     """The sets that can be had from what is there, and why the others cannot.
 
     Pseudo-groups come from a probe that was fitted on the images of the audit, and are read off others.
     """
-    found: dict[Origin, BalancedSet] = {}
-    missing: dict[Origin, str] = {}
+    found: dict[Supply, BalancedSet] = {}
+    missing: dict[Supply, str] = {}
     if division.target is None:
-        missing[Origin.TARGET] = "there is no target split"
+        missing[Supply.TARGET] = "there is no target split"
     else:
-        found[Origin.TARGET] = BalancedSet.of(Origin.TARGET, with_groups(division.target), seed)
+        found[Supply.TARGET] = BalancedSet.of(Supply.TARGET, with_groups(division.target), seed)
     if division.fit.attributes is None:
-        missing[Origin.GROUPS] = "the images have no attributes"
+        missing[Supply.GROUPS] = "the images have no attributes"
     else:
-        _add(found, missing, Origin.GROUPS, division.fit, seed)
+        _add(found, missing, Supply.GROUPS, division.fit, seed)
     if made is None:
-        missing[Origin.EXCHANGE] = "no experiment found what to exchange"
+        missing[Supply.EXCHANGE] = "no experiment found what to exchange"
     else:
-        found[Origin.EXCHANGE] = BalancedSet.of(Origin.EXCHANGE, made.together, seed)
+        found[Supply.EXCHANGE] = BalancedSet.of(Supply.EXCHANGE, made.together, seed)
     if discovery is None or not any(s.key in discovery.base.seen.features for s in discovery.judgement.shortcuts):
-        missing[Origin.PSEUDO] = "the audit named nothing that a probe can read off images"
+        missing[Supply.PSEUDO] = "the audit named nothing that a probe can read off images"
     elif division.fit.attributes is not None:
-        missing[Origin.PSEUDO] = "the images have attributes of their own"
+        missing[Supply.PSEUDO] = "the images have attributes of their own"
     else:
-        _add(found, missing, Origin.PSEUDO, discovery.pseudo_groups(division.fit), seed)
+        _add(found, missing, Supply.PSEUDO, discovery.pseudo_groups(division.fit), seed)
     return found, missing
 
 
 def _add(
-    found: dict[Origin, BalancedSet], missing: dict[Origin, str], origin: Origin, data: GroupedDataset, seed: int
+    found: dict[Supply, BalancedSet], missing: dict[Supply, str], origin: Supply, data: GroupedDataset, seed: int
 ) -> None:
     counts = data.group_counts
     present = counts[counts > 0]

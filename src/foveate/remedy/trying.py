@@ -17,7 +17,7 @@ from foveate.assemble.system import System
 from foveate.data.dataset import GroupedDataset
 from foveate.engine import EpochEnd
 from foveate.engine.callbacks import StopTraining
-from foveate.remedy.kinds import Attempt, Cell, Means, Origin, Remedy, Standing, State
+from foveate.remedy.kinds import Attempt, Counted, Means, Remedy, Showing, State, Supply
 from foveate.remedy.sources import BalancedSet
 from foveate.systems import DAR, DFR
 
@@ -64,7 +64,7 @@ class Validation:
     other: GroupedDataset | None
     select: GroupedDataset
 
-    def standing(self, system: System) -> Standing:
+    def standing(self, system: System) -> Showing:
         """How ``system`` does."""
         said = system.predict(self.real)
         right = said == self.real.labels
@@ -76,20 +76,20 @@ class Validation:
             if self.real.attributes is None:
                 plain = GroupedDataset(self.other.images, self.other.labels, self.other.class_names)
                 cells += _cells(turned == self.other.labels, plain, "exchanged, ")
-        return Standing(float(right.mean()), tuple(cells), follows)
+        return Showing(float(right.mean()), tuple(cells), follows)
 
 
-def _cells(right: Any, data: GroupedDataset, before: str) -> list[Cell]:
+def _cells(right: Any, data: GroupedDataset, before: str) -> list[Counted]:
     names, of = (data.class_names, data.labels) if data.groups is None else (data.group_names, data.groups)
     return [
-        Cell(f"{before}{name}", int((of == k).sum()), int(right[of == k].sum()))
+        Counted(f"{before}{name}", int((of == k).sum()), int(right[of == k].sum()))
         for k, name in enumerate(names)
         if (of == k).any()
     ]
 
 
 def remedies_for(
-    system: System, sets: Mapping[Origin, BalancedSet], missing: Mapping[Origin, str]
+    system: System, sets: Mapping[Supply, BalancedSet], missing: Mapping[Supply, str]
 ) -> tuple[list[Remedy], list[Attempt]]:
     """The remedies that fit, cheapest first, and those that do not with the reason."""
     network = network_of(system)
@@ -97,10 +97,10 @@ def remedies_for(
     unfit: list[Attempt] = []
     for means in (Means.DFR, Means.DAR, Means.TUNE):
         lacking = _lacking(means, network)
-        for origin in Origin:
+        for origin in Supply:
             remedy = Remedy(means, origin)
             reason = missing.get(origin) or lacking
-            if reason is None and means is Means.TUNE and origin in (Origin.TARGET, Origin.PSEUDO):
+            if reason is None and means is Means.TUNE and origin in (Supply.TARGET, Supply.PSEUDO):
                 reason = "too few balanced images for a whole network"
             if reason is None:
                 fit.append(remedy)
@@ -166,7 +166,7 @@ def attempt(
     return said, made
 
 
-def supervision(base: System, origin: Origin, held: Validation) -> str:
+def supervision(base: System, origin: Supply, held: Validation) -> str:
     """The supervision line: what the model used before, what the remedy and its choice used."""
     choice = "groups of given attributes" if held.real.attributes is not None else "labels, real and exchanged images"
     return f"train: base ({base.supervision().replace('train: ', '')}); cure: {origin.labels}; selection: {choice}"
