@@ -27,8 +27,8 @@ def cores() -> int:
 class Ahead(Generic[T, R]):
     """Calls ``read`` for the items of every batch, in order, in threads when that is quicker.
 
-    Which it is, is measured and not asked: the first batch is read by one thread and the second by all of them. Decoders
-    let other threads run while they work, and Python code does not.
+    Which it is, is measured and not asked: the first batch is read by one thread and the second by all of them.
+    Decoders let other threads run while they work; Python code does not.
 
     Args:
         read: gives what is read of an item; must be safe to call from several threads.

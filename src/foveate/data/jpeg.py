@@ -19,8 +19,8 @@ from PIL import Image
 GAP = 2
 """An image is decoded at a reduced size only while that is at least this many times what the network sees.
 
-What is left for the antialiased resize is then at least a halving, and the pixels a network sees differ by less than one
-grey level on average from those of the whole image.
+What is left for the antialiased resize is then at least a halving, and what a network sees differs by less than one
+grey level on average from what it sees of the whole image.
 """
 MOST = 1 << 28
 """Larger files are left to Pillow, which does not read them whole."""
@@ -46,16 +46,20 @@ def quick_decoder() -> Callable[..., NDArray[np.uint8]] | None:
 def reduction(height: int, width: int, least: Size | None) -> int:
     """By how much (1, 2, 4 or 8) an image can be reduced and still have ``least`` pixels in height and width.
 
-    >>> reduction(3000, 4000, (448, 448)), reduction(3000, 4000, None), reduction(300, 400, (448, 448))
+    Only by what divides both sides, as those of cameras' pictures do by 8: the last pixels of a draft would otherwise
+    reach over the edge, and the picture would be shifted against its mask.
+
+    >>> reduction(3000, 4000, (448, 448)), reduction(3001, 4000, (448, 448)), reduction(3000, 4000, None)
     (4, 1, 1)
     """
     if least is None:
         return 1
-    return max(k for k in (1, 2, 4, 8) if k == 1 or (height // k >= least[0] and width // k >= least[1]))
+    fitting = (k for k in (8, 4, 2) if height % k == width % k == 0)
+    return next((k for k in fitting if height // k >= least[0] and width // k >= least[1]), 1)
 
 
 def decode_jpeg(file: BinaryIO, picture: Image.Image, least: Size | None) -> NDArray[np.uint8] | None:
-    """An RGB JPEG, upright, ``uint8 [H, W, 3]``; None when Pillow must decode it (and ``picture`` is then set to a draft).
+    """An RGB JPEG, upright, ``uint8 [H, W, 3]``; None when Pillow must decode it: ``picture`` is then set to a draft.
 
     Args:
         file: the open file of ``picture``.
@@ -68,7 +72,7 @@ def decode_jpeg(file: BinaryIO, picture: Image.Image, least: Size | None) -> NDA
     if least is not None and turn in (_UPRIGHT[5], _UPRIGHT[6], _UPRIGHT[7], _UPRIGHT[8]):
         least = (least[1], least[0])
     factor = reduction(picture.height, picture.width, least)
-    size = (-(-picture.width // factor), -(-picture.height // factor))
+    size = (picture.width // factor, picture.height // factor)
     decoder = quick_decoder() if picture.mode == "RGB" else None
     pixels = None if decoder is None else _decoded(decoder, file, size)
     if pixels is None:
@@ -79,7 +83,7 @@ def decode_jpeg(file: BinaryIO, picture: Image.Image, least: Size | None) -> NDA
 
 
 def _decoded(decoder: Callable[..., Any], file: BinaryIO, size: Size) -> NDArray[np.uint8] | None:
-    """What ``decoder`` makes of the file; None when it is not sure of it, so that Pillow is asked and gives the reason."""
+    """What ``decoder`` makes of the file; None when it is not sure of it, and Pillow is to be asked for the reason."""
     place = file.tell()
     try:
         if file.seek(0, os.SEEK_END) > MOST:

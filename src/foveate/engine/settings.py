@@ -16,8 +16,8 @@ class TrainSettings(BaseModel):
     Attributes:
         epochs: passes over the training plan.
         batch_size: images that go through the network at once, per device.
-        accumulate: batches that make up one step, for steps over more images than memory holds at once. The loss and the
-            statistics of BatchNorm are those of each batch; the gradient is the mean over all.
+        accumulate: batches that make up one step, for steps over more images than memory holds at once. The loss and
+            the statistics of BatchNorm are those of each batch; the gradient is the mean over all.
         lr: peak learning rate.
         weight_decay: decoupled for adamw, classic L2 otherwise; not applied to biases and norms.
         optimizer: ``"adam"``, ``"adamw"`` or ``"sgd"``.
