@@ -30,7 +30,7 @@ _UPRIGHT = {
     5: Image.Transpose.TRANSPOSE, 6: Image.Transpose.ROTATE_270, 7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }  # fmt: skip
-Size = tuple[int, int]
+Sides = tuple[int, int]
 
 
 @functools.cache
@@ -43,7 +43,7 @@ def quick_decoder() -> Callable[..., NDArray[np.uint8]] | None:
     return decode_jpeg
 
 
-def reduction(height: int, width: int, least: Size | None) -> int:
+def reduction(height: int, width: int, least: Sides | None) -> int:
     """By how much (1, 2, 4 or 8) an image can be reduced and still have ``least`` pixels in height and width.
 
     Only by what divides both sides, as those of cameras' pictures do by 8: the last pixels of a draft would otherwise
@@ -58,7 +58,7 @@ def reduction(height: int, width: int, least: Size | None) -> int:
     return next((k for k in fitting if height // k >= least[0] and width // k >= least[1]), 1)
 
 
-def decode_jpeg(file: BinaryIO, picture: Image.Image, least: Size | None) -> NDArray[np.uint8] | None:
+def decode_jpeg(file: BinaryIO, picture: Image.Image, least: Sides | None) -> NDArray[np.uint8] | None:
     """An RGB JPEG, upright, ``uint8 [H, W, 3]``; None when Pillow must decode it: ``picture`` is then set to a draft.
 
     Args:
@@ -82,7 +82,7 @@ def decode_jpeg(file: BinaryIO, picture: Image.Image, least: Size | None) -> NDA
     return pixels if turn is None else np.asarray(Image.fromarray(pixels).transpose(turn))
 
 
-def _decoded(decoder: Callable[..., Any], file: BinaryIO, size: Size) -> NDArray[np.uint8] | None:
+def _decoded(decoder: Callable[..., Any], file: BinaryIO, size: Sides) -> NDArray[np.uint8] | None:
     """What ``decoder`` makes of the file; None when it is not sure of it, and Pillow is to be asked for the reason."""
     place = file.tell()
     try:

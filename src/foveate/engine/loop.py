@@ -24,7 +24,7 @@ from foveate.engine.checkpoint import load_checkpoint, save_checkpoint
 from foveate.engine.devices import default_device
 from foveate.engine.ema import RunningMean
 from foveate.engine.feed import Feed, Indices
-from foveate.engine.plan import Fixed, Part, Plan, Shuffled, in_parts
+from foveate.engine.plan import Fixed, Piece, Plan, Shuffled, in_parts
 from foveate.engine.progress import Progress
 from foveate.engine.quick import Compiled, channels_last, chosen_precision
 from foveate.engine.schedule import rate_factor
@@ -272,14 +272,14 @@ class _Run:
             group["lr"] = self.rate * group.get("lr_scale", 1.0) * factor
         return self.rate * factor
 
-    def _fed(self, parts: Sequence[Part]) -> Iterator[tuple[Part, Batch]]:
+    def _fed(self, parts: Sequence[Piece]) -> Iterator[tuple[Piece, Batch]]:
         """The parts with what is read of them; one whose images are all unreadable is left out."""
         waiting = iter(parts)
         for batch in self.feed([part.positions for part in parts], self.epoch):
             first = int(batch.indices[0])
             yield next(part for part in waiting if first in part.positions), batch.to(self.fabric.device)
 
-    def _backward(self, part: Part, batch: Batch, total: int, rate: float) -> float:
+    def _backward(self, part: Piece, batch: Batch, total: int, rate: float) -> float:
         """Add a part's share of a step's gradient; gives its share of the loss."""
         loss = self.compiled(lambda: self.objective(self.wrapped, batch)) * part.weight
         value = float(self.fabric.all_reduce(loss.detach(), reduce_op="mean"))

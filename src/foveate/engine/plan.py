@@ -21,7 +21,7 @@ class Plan(Protocol):
     def batches(self, epoch: int, size: int) -> Sequence[Indices]: ...
 
 
-class Part(NamedTuple):
+class Piece(NamedTuple):
     """What goes through the network at once: a batch, or a part of one."""
 
     positions: Indices
@@ -30,7 +30,7 @@ class Part(NamedTuple):
     step: int
 
 
-def in_parts(batches: Sequence[Indices], weights: Sequence[float], pieces: int) -> list[Part]:
+def in_parts(batches: Sequence[Indices], weights: Sequence[float], pieces: int) -> list[Piece]:
     """Every batch in ``pieces`` of nearly equal size, whose weights add up to that of the batch.
 
     No piece is one image alone, which has no batch statistics, unless the batch is.
@@ -39,9 +39,9 @@ def in_parts(batches: Sequence[Indices], weights: Sequence[float], pieces: int) 
     [([0, 1, 2], 0.6, 0), ([3, 4], 0.4, 0), ([0, 1, 2], 1.0, 1)]
     """
     if pieces == 1:
-        return [Part(batch, weight, i) for i, (batch, weight) in enumerate(zip(batches, weights, strict=True))]
+        return [Piece(batch, weight, i) for i, (batch, weight) in enumerate(zip(batches, weights, strict=True))]
     return [
-        Part(piece, weight * len(piece) / len(batch), i)
+        Piece(piece, weight * len(piece) / len(batch), i)
         for i, (batch, weight) in enumerate(zip(batches, weights, strict=True))
         for piece in np.array_split(batch, min(pieces, max(len(batch) // 2, 1)))
     ]
