@@ -145,7 +145,7 @@ class Loader:
             return self._cache[index]
         pixels = read_at_least(self.dataset.images, index, self.least)
         # as it lies in memory: resizing takes it so, and turning a large image around costs more than decoding it
-        image = self.preprocess.prepare(torch.from_numpy(np.require(pixels, requirements="CW")).permute(2, 0, 1))
+        image = self.preprocess.prepare(torch.from_numpy(np.require(pixels, requirements=["C", "W"])).permute(2, 0, 1))
         if self._cache is not None:
             self._cache[index] = image
             self._cached[index] = True

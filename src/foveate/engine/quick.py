@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -44,11 +44,12 @@ def channels_last(model: nn.Module) -> Iterator[None]:
     if not is_convolutional(model):
         yield
         return
-    model.to(memory_format=torch.channels_last)
+    layered: Any = model  # what PyTorch says of `to` leaves the memory format out
+    layered.to(memory_format=torch.channels_last)
     try:
         yield
     finally:
-        model.to(memory_format=torch.contiguous_format)
+        layered.to(memory_format=torch.contiguous_format)
 
 
 def chosen_precision(asked: str, device: torch.device) -> str:
@@ -82,7 +83,8 @@ class Compiled:
     """
 
     def __init__(self, model: nn.Module, wanted: bool):
-        self.model, self.unsure = model, wanted
+        self.model: Any = model
+        self.unsure = wanted
 
     def __enter__(self) -> Compiled:
         if self.unsure:
