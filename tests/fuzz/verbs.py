@@ -188,6 +188,7 @@ VERBS: dict[str, Verb] = {
             "--set": "setting",
             "--val-share": "share",
             "--target-size": "count",
+            "--import": "module",
             "--root": "root",
             "--on-bad": "bad",
         },
