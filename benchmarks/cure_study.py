@@ -11,8 +11,8 @@ critters
     Validation images (300) are biased like the training images: who has no attributes has no balanced ones. ``cure``
     gets the images and labels of train and val and nothing else, no attributes and no masks, at most 10 minutes.
     Measured on 400 test images in which every pair of class and cue is equally frequent, and on 400 biased like the
-    training set; the attribute is used for that alone. To reach: worst group +25 points on average, never more than 2 below the original,
-    average on the balanced test images down by at most 3.
+    training set; the attribute is used for that alone. To reach: worst group +25 points on average, never more than 2
+    below the original, average on the balanced test images down by at most 3.
 balanced
     The same without a cue: everything is balanced. To reach: left alone in 5 of 5, or at most 1 point of average lost.
 pets
