@@ -2,6 +2,7 @@
 
 - ``{mean STUDY/DATASET: METHOD}`` is the mean over seeds of the study's metric; ``{seeds STUDY/DATASET: METHOD}`` gives
   every seed, as ``72 / 62 / 72``. Another metric may follow after ``|``: ``{mean ifam/critters: IFAM K=4 | miou}``.
+  ``METHOD or METHOD`` takes on every seed the one that validation prefers.
 - ``{order STUDY/DATASET: A > B}`` is a sentence on two methods that says what the interval allows.
 - ``{mean results/FILE: METHOD | METRIC}`` and ``seeds`` also read ``FILE.csv`` of the folder ``results`` beside the
   records: studies with a script of their own.
@@ -14,6 +15,7 @@ import io
 import re
 import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from foveate.bench.orders import measured
@@ -24,7 +26,7 @@ from foveate.errors import FoveateError, suggest
 from foveate.files import read_text
 from foveate.measure import described
 
-FIGURE = re.compile(r"\{(mean|seeds|order) ([\w-]+)/([\w-]+):\s+([^{}|]+?)\s*(?:\|\s*(\w+)\s*)?\}")
+FIGURE = re.compile(r"\{(mean|seeds|order)\s+([\w-]+)/([\w-]+):\s+([^{}|]+?)\s*(?:\|\s*(\w+)\s*)?\}")
 OWN = "results"
 
 
@@ -78,7 +80,10 @@ class Quoted:
             return self._own(dataset, method, metric or "worst_group")
         spec, records = self._study(study, dataset)
         metric = metric or spec.metric_of(dataset)
-        found = [line for line in lines([r for r in records if r.dataset == dataset]) if line.method == method]
+        pooled = [
+            replace(r, method=method) for r in records if r.dataset == dataset and r.method in method.split(" or ")
+        ]
+        found = lines(pooled)
         values = found[0].values.get(metric, []) if found else []
         if not values:
             raise FoveateError(f"no record of '{method}' has '{metric}'.")
