@@ -11,6 +11,7 @@ import pytest
 
 import foveate as fv
 from foveate.data.benchmark import Benchmark
+from foveate.registries import SYSTEMS
 
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run",
@@ -29,9 +30,26 @@ def erm(data: Benchmark) -> fv.ERM:
     return fv.ERM("micro_resnet", epochs=6, lr=3e-3, **SMALL).fit(data.train, val=data.val)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What is kept between runs must not come from an earlier one, nor stay on the machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FOVEATE_CACHE", str(tmp_path_factory.mktemp("features")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture
+def _listed_for_now() -> Iterator[None]:
+    """Systems that a test lists by importing a module are struck off after it."""
+    before = dict(SYSTEMS._lines)
+    yield
+    SYSTEMS._lines.clear()
+    SYSTEMS._lines.update(before)
 
 
 SLOW_SECONDS = 3600

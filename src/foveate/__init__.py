@@ -34,8 +34,8 @@ _NAMES = {
     "evaluate": "assess",
     "entanglement": "assess",
     "load": "assemble.saving",
-    "wrap": "assemble.wrapped",
-    "Wrapped": "assemble.wrapped",
+    "wrap": "assemble.wrapping",
+    "Wrapped": "assemble.wrapping",
     "audit": "report",
     "FoveateError": "errors",
 }
@@ -53,7 +53,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_FOLDERS, *_NAMES, *_systems().names()])
+    return sorted(["__version__", *_FOLDERS, *_NAMES, *_systems().names()])
 
 
 def _systems() -> Any:

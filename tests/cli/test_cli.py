@@ -71,6 +71,21 @@ def test_eval_predict_look_audit(folder: Path) -> None:
     assert "<html" in (folder / "audit.html").read_text()
 
 
+def test_data_are_the_last_argument_or_an_option_everywhere(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, model, html = str(folder / "data"), str(folder / "erm"), str(folder / "habit.html")
+    for verb, more in (("eval", ["--json"]), ("card", []), ("predict", []), ("audit", ["--no-discover", "-o", html])):
+        found = [
+            call(monkeypatch, capsys, verb, model, *way, *more) for way in ([data], ["--data", data], ["-d", data])
+        ]
+        assert [code for code, _, _ in found] == [0, 0, 0], found[0][2]
+        assert found[0][1] == found[1][1] == found[2][1]
+    assert call(monkeypatch, capsys, "card", model, data, "--data", data)[0] == 2
+    code, _, err = call(monkeypatch, capsys, "eval", model, model)
+    assert (code, "models and then the data" in err) == (2, True)
+
+
 def test_fit_on_a_base(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("FOVEATE_CACHE", str(folder / "cache"))
     words = [
@@ -137,7 +152,9 @@ def test_splits_made_on_the_command_line(
     assert code == 0, err
     # of 20 a group 10 are held out, and 4 of them moved to target
     assert re.findall(r"^\w+/\w+ +(\d+) ", out, re.MULTILINE) == ["6"] * 4
-    code, _, err = call(monkeypatch, capsys, *words[:1], str(folder / "data"), *words[2:], "--target-size", "16")
+    code, _, err = call(
+        monkeypatch, capsys, *words[:1], str(folder / "data"), *words[2:], "--target-size", "16", "--force"
+    )
     assert (code, "has a 'target' split already" in err) == (2, True)
 
 
@@ -224,7 +241,7 @@ def test_data_commands(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
             ["fit", "critters:train=8,target=8,val=8,test=8", "--backbone", "resnet81", "--out", "x"],
             "unknown model 'resnet81'",
         ),
-        (["fit", "critters", "--set", "magic=1", "--out", "x"], "unknown training setting 'magic'"),
+        (["fit", "critters", "--set", "magic=1", "--out", "x"], "ERM has no setting 'magic'"),
         (["fit", "critters", "--select", "magic", "--out", "x"], "unknown metric 'magic'"),
         (["eval", "nowhere", "--data", "critters"], "does not hold a saved foveate system"),
         (["data", "check", "not/there"], "not/there"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -79,14 +80,19 @@ def measured(order: Order, spec: Spec, records: Sequence[Record], dataset: str) 
     """One order, on the seeds on which validation chose a trial of both methods; None when there is no such seed."""
     metric, pairs = spec.metric_of(dataset), []
     for seed in spec.seeds_of(dataset):
-        both = [choose(records, Cell(dataset, method, seed)) for method in (order.better, order.than)]
-        if both[0] is not None and both[1] is not None and all(metric in r.metrics for r in both if r is not None):
-            pairs.append((seed, both[0], both[1]))
+        first, second = (choose(records, Cell(dataset, method, seed)) for method in (order.better, order.than))
+        if first is not None and second is not None and _has(first, metric) and _has(second, metric):
+            pairs.append((seed, first, second))
     if not pairs:
         return None
     seeds = tuple(seed for seed, _, _ in pairs)
     by_seed = difference_over_seeds([a.metrics[metric] for _, a, _ in pairs], [b.metrics[metric] for _, _, b in pairs])
     return OrderFound(order, dataset, metric, seeds, by_seed, _by_image(metric, [(a, b) for _, a, b in pairs]))
+
+
+def _has(record: Record, metric: str) -> bool:
+    value = record.metrics.get(metric)
+    return value is not None and math.isfinite(value)
 
 
 def _by_image(metric: str, pairs: Sequence[tuple[Record, Record]]) -> Difference | None:

@@ -84,7 +84,7 @@ class Quoted:
             replace(r, method=method) for r in records if r.dataset == dataset and r.method in method.split(" or ")
         ]
         found = lines(pooled)
-        values = found[0].values.get(metric, []) if found else []
+        values = found[0].known(metric) if found else []
         if not values:
             raise FoveateError(f"no record of '{method}' has '{metric}'.")
         return values, metric

@@ -42,7 +42,7 @@ def summary_table(studies: Sequence[tuple[Spec, Sequence[Record]]]) -> str:
             for dataset in (label for label, data in spec.sets().items() if data.summary):
                 mine = [r for r in records if r.dataset == dataset]
                 for line in lines(mine, list(spec.methods)):
-                    if taken(line.supervision) == take and spec.metric_of(dataset) in line.values:
+                    if taken(line.supervision) == take and line.known(spec.metric_of(dataset)):
                         hours = sum(r.seconds for r in mine if r.method == line.method) / 3600
                         rows.append(_row(take, spec, dataset, line, hours))
     if not rows:
@@ -53,7 +53,7 @@ def summary_table(studies: Sequence[tuple[Spec, Sequence[Record]]]) -> str:
 
 def _row(take: str, spec: Spec, dataset: str, line: Line, hours: float) -> str:
     metric = described(spec.metric_of(dataset))
-    values = line.values[metric.name]
+    values = line.known(metric.name)
     found = difference_over_seeds(values, [0.0] * len(values))
     text = metric.text(found.value)
     if math.isfinite(found.low):

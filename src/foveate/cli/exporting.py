@@ -6,8 +6,8 @@ from pathlib import Path
 
 import typer
 
+from foveate.cli.inputs import DATA_OPTION, SPLIT, chosen_split, one_data, open_data
 from foveate.cli.inputs import ROOT as _ROOT
-from foveate.cli.inputs import open_data
 from foveate.cli.screen import echo
 from foveate.files import check_writable
 
@@ -16,8 +16,10 @@ def export(
     model: Path = typer.Argument(help="A saved model."),
     out: Path = typer.Argument(help="Folder to write."),
     format: str = typer.Option("onnx", help="onnx or torch-export."),
-    data: str | None = typer.Option(None, "--data", "-d", help="Compare on images of this dataset, not on noise."),
-    split: str = typer.Option("test", help="train, target, val or test; with --data."),
+    data: str | None = typer.Option(
+        None, "--data", "-d", help="Compare on images of this dataset, not on noise, and measure it."
+    ),
+    split: str | None = SPLIT,
     images: int = typer.Option(16, min=1, help="How many images to compare on; with --data."),
     tolerance: float = typer.Option(1e-3, min=0.0, help="Largest difference let pass (1 = the largest logit)."),
     root: Path | None = _ROOT,
@@ -28,11 +30,11 @@ def export(
 
     check_writable(out)
     system = load(model)
-    given = None
+    given = dataset = None
     if data is not None:
-        dataset = open_data(data, root)[split]
+        dataset = chosen_split(open_data(data, root), split)
         given = [dataset[i].image for i in range(min(images, len(dataset)))]
-    parity = to_folder(system, out, format, images=given, tolerance=tolerance)
+    parity = to_folder(system, out, format, images=given, tolerance=tolerance, data=dataset)
     files = ", ".join(sorted(p.name for p in out.iterdir()))
     echo(f"wrote {out} ({files})\nchecked: {parity}")
 
@@ -40,7 +42,8 @@ def export(
 def card(
     model: Path = typer.Argument(help="A saved model."),
     data: str | None = typer.Argument(None, help="Measure it on this: a CSV file, a folder, or a dataset name."),
-    split: str = typer.Option("test", help="train, target, val or test."),
+    data_option: str | None = DATA_OPTION,
+    split: str | None = SPLIT,
     out: Path | None = typer.Option(None, "--out", "-o", help="Markdown file to write; without it, the screen."),
     root: Path | None = _ROOT,
     on_bad: str = typer.Option("raise", help="What an unreadable image does: raise or skip."),
@@ -50,7 +53,9 @@ def card(
     from foveate.export import model_card
     from foveate.files import write_text
 
-    text = model_card(load(model), None if data is None else open_data(data, root)[split], on_bad=on_bad)
+    data = one_data(data, data_option)
+    dataset = None if data is None else chosen_split(open_data(data, root), split)
+    text = model_card(load(model), dataset, on_bad=on_bad)
     if out is None:
         echo(text, nl=False)
     else:

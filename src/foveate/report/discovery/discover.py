@@ -15,7 +15,7 @@ from foveate.data.dataset import GroupedDataset
 from foveate.data.preprocess import Preprocess
 from foveate.errors import DataError
 from foveate.measure import decided, decided_by_shares
-from foveate.report.abilities import classes_of, embedder_of, view_of
+from foveate.report.abilities import classes_of, view_of
 from foveate.report.discovery.before_after import BeforeAfter, before_and_after
 from foveate.report.discovery.cues import EXCHANGED, Cue
 from foveate.report.discovery.cues.cue import Region
@@ -24,8 +24,9 @@ from foveate.report.discovery.judgement import HINT, Judgement, judge
 from foveate.report.discovery.mask_tests import MaskTests, mask_tests
 from foveate.report.discovery.objects import Objects, find_objects
 from foveate.report.discovery.observations import Observations, observe
-from foveate.report.discovery.probes import PropertyProbe, Reader, probe_all
-from foveate.report.discovery.slices import Slice, find_slices
+from foveate.report.discovery.probes import PropertyProbe, probe_all
+from foveate.report.discovery.pseudo import groups_by_cue, groups_by_slice
+from foveate.report.discovery.slices import Slice, embeddings_of, find_slices
 from foveate.report.reading import readable
 
 OBSERVED = 1000
@@ -33,8 +34,6 @@ OBSERVED = 1000
 EXPERIMENTED = 240
 """Most images the experiments exchange properties between: a pull is then known to about 6 of 100, and the cost
 does not grow with the dataset."""
-TOGETHER = 16
-"""Images read at full size at a time."""
 PASSES = 2 * len(EXCHANGED) + 6
 """Predictions an image of the experiments costs: two a property, and the mask tests."""
 
@@ -131,34 +130,18 @@ class Discovery:
         """``dataset`` (by default the audited one) with attributes made from what was found.
 
         The attribute of an image is the class that the strongest shortcut speaks for in it, read by a probe of the
-        model's own answers; so no group label is needed, and group metrics and group-aware systems can be used.
+        model's answers to other images; so no group label is needed, and group metrics and group-aware systems can be
+        used (:mod:`foveate.report.discovery.pseudo`).
         Without a shortcut but with error slices, the audited images that were looked at come back with their slice.
         """
-        target = self.base.dataset if dataset is None else dataset
-        leading = [s for s in self.judgement.shortcuts if s.key in self.base.seen.features]
+        seen = self.base.seen
+        leading = [s for s in self.judgement.shortcuts if s.key in seen.features]
         if leading:
-            key, seen = leading[0].key, self.base.seen
-            reader = Reader.fit(seen.features[key], self.predictions[seen.positions], len(self.class_names))
-            objects = find_objects(target, self.base.objects.source)
-            found = seen if target is self.base.dataset and len(seen.positions) == len(target) else None
-            found = found or observe(target, np.arange(len(target)), objects)
-            names = [f"{leading[0].cue.noun} like {name}" for name in self.class_names]
-            return _with_attributes(target.subset(found.positions), reader(found.features[key]), names)
+            answers = self.predictions[seen.positions]
+            return groups_by_cue(leading[0].cue, seen, answers, self.class_names, self.base.objects, dataset)
         if self.slices and dataset is None:
-            values = np.zeros(len(self.base.seen.positions), dtype=np.int64)
-            for number, s in enumerate(self.slices, start=1):
-                values[list(s.members)] = number
-            names = ["rest", *(f"slice {i + 1}" for i in range(len(self.slices)))]
-            return _with_attributes(target.subset(self.base.seen.positions), values, names)
+            return groups_by_slice(self.slices, seen, self.base.dataset)
         raise DataError("the audit found no shortcut to make groups from; there is nothing to balance.")
-
-
-def _with_attributes(dataset: GroupedDataset, values: NDArray[np.int64], names: Sequence[str]) -> GroupedDataset:
-    return GroupedDataset(
-        dataset.images, dataset.labels, dataset.class_names, attributes=values, attribute_names=names,
-        masks=dataset.masks, boxes=dataset.boxes, keypoints=dataset.keypoints, keypoint_names=dataset.keypoint_names,
-        extras=dataset.extras, name=dataset.name,
-    )  # fmt: skip
 
 
 def discover(
@@ -203,7 +186,7 @@ def discover(
     judgement = judge(
         pulls, base.label_probes, answer_probes, base.cues, objects=base.objects.words, sure=base.objects.sure
     )
-    slices = find_slices(embeddings_of(system, base, say), labels, answers, seed=seed)
+    slices = find_slices(embeddings_of(system, base.objects, seen.positions, say), labels, answers, seed=seed)
     return Discovery(
         judgement, mask_tests(sheet, logits, named, source=base.objects.source, seed=seed), error_probes,
         [_described(s, base, predictions, names) for s in slices], base, predictions, names,
@@ -254,23 +237,6 @@ def make_sheet(system: System, base: Groundwork, probabilities: NDArray[np.float
         torch.stack(pixels), torch.stack(masks), base.dataset.labels[at], decided_by_shares(chances),
         chances.max(1), at,
     )  # fmt: skip
-
-
-def embeddings_of(system: System, base: Groundwork, tick: Tick) -> NDArray[np.float64]:
-    """Features to cluster by: the model's own, those of the ViT that found the objects, or small pictures."""
-    embed = embedder_of(system) or base.objects.embed or _small_pictures
-    out: list[Tensor] = []
-    positions = base.seen.positions
-    for start in range(0, len(positions), TOGETHER):
-        images = [base.dataset[int(i)].image for i in positions[start : start + TOGETHER]]
-        tick(len(images))
-        out.append(embed(images))
-    return torch.cat(out).double().numpy()
-
-
-def _small_pictures(images: list[Tensor]) -> Tensor:
-    view = Preprocess((8, 8))
-    return torch.stack([view.prepare(image).float().flatten() for image in images])
 
 
 def _described(s: Slice, base: Groundwork, predictions: NDArray[np.int64], class_names: Sequence[str]) -> ErrorSlice:
