@@ -17,7 +17,7 @@ STUDIES = sorted(p for p in RECORDS.glob("*.csv") if p.stem not in ("reproductio
 NOTES = RECORDS / "notes.md"
 TRAINING = ("epochs", "batch_size", "lr", "weight_decay", "optimizer", "schedule")
 """What must be known of everything that learns by gradient."""
-SETTINGS = {"0.2", "0.3", "0.95", "2e-5"}
+SETTINGS = {"0.2", "0.3", "0.95", "2e-5", "1e-4"}
 """Numbers in the notes that are settings (or, 0.2, a figure of a trial whose record is gone), and not results."""
 
 
