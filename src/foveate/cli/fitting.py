@@ -65,7 +65,7 @@ def fit(
     if base is not None:
         chosen["base"] = start = load(base)
     try:
-        model = kind(**chosen)
+        model: Any = kind(**chosen)
     except TypeError as error:
         raise DataError(f"{system} does not take these settings: {error}.") from error
     if not getattr(model, "starts_trained", True):
