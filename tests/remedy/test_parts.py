@@ -233,3 +233,14 @@ def test_validation_counts_real_and_exchanged_images_of_every_class(model: fv.Wr
     assert (found.real, found.worst.accuracy, found.average, found.follows) == (1.0, 0.0, 0.5, 1.0)
     grouped = boxes(attributes=True)
     assert [c.name for c in Validation(grouped, None, grouped).standing(model).cells] == ["dark/red", "light/blue"]
+
+
+def test_the_whole_cue_is_exchanged_although_its_experiment_spared_a_place() -> None:
+    """An experiment leaves corners alone whose own exchange turned answers; left alone here, they would tell the class."""
+    from foveate.remedy.run import whole_cues
+    from foveate.report.discovery.cues.places import border
+
+    spared = BY_KEY["background"].without([border])
+    assert spared.exchange is not BY_KEY["background"].exchange
+    (found,) = whole_cues([spared])
+    assert found.exchange is BY_KEY["background"].exchange
