@@ -18,25 +18,28 @@ from foveate.measure import decided, decided_by_shares
 from foveate.report.abilities import classes_of, embedder_of, view_of
 from foveate.report.discovery.before_after import BeforeAfter, before_and_after
 from foveate.report.discovery.cues import EXCHANGED, Cue
-from foveate.report.discovery.cues.cue import Region
-from foveate.report.discovery.experiments import Pull, Sheet, measure_pull
-from foveate.report.discovery.judgement import HINT, Judgement, judge
+from foveate.report.discovery.cues.object_mark import OBJECT_MARK
+from foveate.report.discovery.experiments import Sheet
+from foveate.report.discovery.inquiry import Inquiry
+from foveate.report.discovery.judgement import Judgement, judge
+from foveate.report.discovery.marks import MARK
 from foveate.report.discovery.mask_tests import MaskTests, mask_tests
 from foveate.report.discovery.objects import Objects, find_objects
 from foveate.report.discovery.observations import Observations, observe
 from foveate.report.discovery.probes import PropertyProbe, Reader, probe_all
 from foveate.report.discovery.slices import Slice, find_slices
+from foveate.report.heat import object_mask
 from foveate.report.reading import readable
 
 OBSERVED = 1000
 """Most images whose properties are probed, drawn at random; a probe of more would hardly be surer."""
-EXPERIMENTED = 240
-"""Most images the experiments exchange properties between: a pull is then known to about 6 of 100, and the cost
-does not grow with the dataset."""
+EXPERIMENTED = 768
+"""Most images the experiments exchange properties between, when a cue is doubtful to the end: a pull is then known to
+about 4 of 100. Most cues are settled after 56 to 112."""
 TOGETHER = 16
 """Images read at full size at a time."""
-PASSES = 2 * len(EXCHANGED) + 6
-"""Predictions an image of the experiments costs: two a property, and the mask tests."""
+PASSES = 3 * len(EXCHANGED) + 6
+"""Predictions that each of the first images of the experiments costs, about: two a property, and the mask tests."""
 
 Tick = Callable[[int], None]
 
@@ -54,11 +57,12 @@ class Groundwork:
     label_probes: list[PropertyProbe]
     seed: int = 0
     attribute_probes: list[PropertyProbe] = field(default_factory=list)
+    pictured: dict[tuple[str, int, int], Pictured] = field(default_factory=dict)
 
     @property
     def cues(self) -> dict[str, Cue]:
         """Every cue that was read off the images or can be exchanged, by key."""
-        return {**{cue.key: cue for cue in EXCHANGED}, **self.seen.cues}
+        return {**{cue.key: cue for cue in (*EXCHANGED, MARK, OBJECT_MARK)}, **self.seen.cues}
 
 
 def prepare(
@@ -170,6 +174,7 @@ def discover(
     images: int = EXPERIMENTED,
     seed: int = 0,
     tick: Tick | None = None,
+    deadline: float | None = None,
 ) -> Discovery:
     """Look for shortcuts of ``system`` without knowing any attribute.
 
@@ -178,7 +183,8 @@ def discover(
         base: from :func:`prepare`.
         probabilities: of the model on the whole dataset, ``[N, K]``, as ``predict_proba`` gives them.
         class_names: of the K columns.
-        images: how many images the experiments use.
+        images: how many images the experiments use at most.
+        deadline: a moment of :func:`time.monotonic` after which a doubtful experiment gets no further images.
     """
     names = list(class_names)
     place = np.asarray([names.index(c) for c in classes_of(system, base.dataset)])
@@ -194,66 +200,90 @@ def discover(
 
     predictions = decided_by_shares(probabilities)
     sheet = make_sheet(system, base, probabilities, images, seed)
-    pulls, spared = _pulls(sheet, lambda batch: named(logits(batch)), seed)
+    rows = {int(position): row for row, position in enumerate(base.seen.positions)}
+    at = [rows[int(position)] for position in sheet.positions]
+    features = {key: values[at] for key, values in base.seen.features.items()}
+    asked = Inquiry(sheet, features, logits, named, base.objects.estimated, seed, deadline).run()
     labels, seen = base.dataset.labels[base.seen.positions], base.seen
     answers = predictions[seen.positions]
     right = (answers == labels).astype(np.int64)
     answer_probes = probe_all(seen.features, answers, "answers", within=labels, seed=seed)
     error_probes = probe_all(seen.features, right, "errors", seed=seed) if (1 - right).sum() >= 5 else []
     judgement = judge(
-        pulls, base.label_probes, answer_probes, base.cues, objects=base.objects.words, sure=base.objects.sure
-    )
+        asked.pulls, base.label_probes, answer_probes, base.cues, objects=base.objects.words, sure=base.objects.sure,
+        nesting=asked.nesting,
+    )  # fmt: skip
     slices = find_slices(embeddings_of(system, base, say), labels, answers, seed=seed)
     return Discovery(
         judgement, mask_tests(sheet, logits, named, source=base.objects.source, seed=seed), error_probes,
         [_described(s, base, predictions, names) for s in slices], base, predictions, names,
-        *before_and_after(system, base.dataset, sheet, judgement, names, spared),
+        *before_and_after(system, base.dataset, asked, judgement, names),
     )  # fmt: skip
 
 
-def _pulls(sheet: Sheet, predict: Callable[[Tensor], NDArray[np.int64]], seed: int) -> tuple[list[Pull], list[Region]]:
-    """Every experiment, and the places that the later ones spared because their own exchange turned answers."""
-    pulls: list[Pull] = []
-    spared: list[Region] = []
-    for cue in EXCHANGED:
-        found = measure_pull(sheet, cue.without(spared), predict, seed=seed)
-        if found is not None:
-            pulls.append(found)
-            if cue.region is not None and found.p < 0.01 and found.value >= HINT:
-                spared.append(cue.region)
-    return pulls, spared
-
-
 def make_sheet(system: System, base: Groundwork, probabilities: NDArray[np.float64], images: int, seed: int) -> Sheet:
-    """Images for the experiments at the size the model sees, with their generous object masks."""
-    view = view_of(system)
+    """Images for the experiments at the size the model sees, with their masks; shared by models of the same view."""
+    pictured = _pictured(base, view_of(system), images, seed)
+    chances = probabilities[pictured.positions]
+    if not len(pictured.positions):
+        empty = np.zeros(0, dtype=np.int64)
+        return Sheet(pictured.images, pictured.masks, empty, empty, np.zeros(0), empty)
+    return Sheet(
+        pictured.images, pictured.masks, base.dataset.labels[pictured.positions], decided_by_shares(chances),
+        chances.max(1), pictured.positions, pictured.tight, lambda i: base.dataset[i].image, view_of(system),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Pictured:
+    """Images at the size a model sees: ``uint8 [n, 3, H, W]``, their generous and tight masks ``uint8 [n, H, W]``."""
+
+    images: Tensor
+    masks: Tensor
+    tight: Tensor
+    positions: NDArray[np.int64]
+
+
+def _pictured(base: Groundwork, view: Preprocess | None, images: int, seed: int) -> Pictured:
+    key = (repr(view), images, seed)
+    if key in base.pictured:
+        return base.pictured[key]
     pixels: list[Tensor] = []
     masks: list[Tensor] = []
+    tight: list[Tensor] = []
     kept: list[int] = []
     order = np.random.default_rng([seed, 2]).permutation(base.seen.positions)
     for i, image in readable(base.dataset, order):
         if len(kept) >= images:
             break
-        (mask,) = base.objects.masks([image], [i])
-        if mask is None:
+        (mask,), (close,) = base.objects.masks([image], [i]), tight_masks(base.objects, [image], [i])
+        if mask is None or close is None:
             continue
         height, width = image.shape[-2:]
         size = view or Preprocess((height, width))
-        mask = (size.prepare_mask(mask) > 0.5).float()
-        if mask.mean() > 0.9:  # nothing but object: there is no background to exchange
+        mask, close = ((size.prepare_mask(m) > 0.5).to(torch.uint8) for m in (mask, close))
+        if mask.float().mean() > 0.9:  # nothing but object: there is no background to exchange
             continue
         pixels.append(size.prepare(image))
         masks.append(mask)
+        tight.append(close)
         kept.append(i)
-    if not kept:
-        empty = np.zeros(0, dtype=np.int64)
-        return Sheet(torch.zeros(0, 3, 1, 1), torch.zeros(0, 1, 1), empty, empty, np.zeros(0), empty)
-    at = np.asarray(kept)
-    chances = probabilities[at]
-    return Sheet(
-        torch.stack(pixels), torch.stack(masks), base.dataset.labels[at], decided_by_shares(chances),
-        chances.max(1), at,
-    )  # fmt: skip
+    if kept:
+        found = Pictured(torch.stack(pixels), torch.stack(masks), torch.stack(tight), np.asarray(kept))
+    else:
+        empty = torch.zeros(0, 1, 1, dtype=torch.uint8)
+        found = Pictured(torch.zeros(0, 3, 1, 1, dtype=torch.uint8), empty, empty, np.zeros(0, dtype=np.int64))
+    base.pictured.clear()  # models of one view usually come together; more than one sheet would only take memory
+    base.pictured[key] = found
+    return found
+
+
+def tight_masks(objects: Objects, images: list[Tensor], positions: list[int]) -> list[Tensor | None]:
+    """Masks without a margin, ``float [H, W]``; None where there is none."""
+    if objects.locate is not None:
+        return [(mask > 0.5).float() for mask in objects.locate(images)]
+    found = [object_mask(objects.dataset, i, *image.shape[-2:]) for i, image in zip(positions, images, strict=True)]
+    return [None if mask is None or not (mask > 0.1).any() else (mask > 0.5).float() for mask in found]
 
 
 def embeddings_of(system: System, base: Groundwork, tick: Tick) -> NDArray[np.float64]:
