@@ -15,7 +15,7 @@ PIP    := $(BIN)/python -m pip install --disable-pip-version-check --quiet $(EXT
 LIMITS := -o faulthandler_timeout=420 -o faulthandler_exit_on_timeout=true
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: setup demo test gate check bench slow fuzz clean
+.PHONY: setup demo test gate check bench slow fuzz docs docs-serve clean
 
 setup: $(VENV)/.dev
 
@@ -42,6 +42,13 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_imports.py
 
+# the documentation site, strictly (a dead link or a name without an entry is an error), into site/: opens offline
+docs: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+
+docs-serve: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve
+
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
 
@@ -58,4 +65,4 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@ $(VENV)/.core
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build dist site src/*.egg-info .pytest_cache .mypy_cache .ruff_cache

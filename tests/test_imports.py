@@ -17,7 +17,7 @@ LAYERS = [
     {"errors"},
     {"registry", "parameters"},
     {"registries"},
-    {"files", "compat"},
+    {"files", "compat", "notebook"},
     {"measure", "assets"},
     {"data"},
     {"engine"},
@@ -35,8 +35,8 @@ LAYERS = [
     {"cli"},
 ]
 LEVEL = {name: level for level, layer in enumerate(LAYERS) for name in layer}
-# torchmetrics imports torchvision, hence compat; registries only hold addresses
-MEASURE_MAY = {"errors", "registry", "registries", "compat", "measure"}
+# torchmetrics imports torchvision, hence compat; registries only hold addresses; notebook makes tables of text
+MEASURE_MAY = {"errors", "registry", "registries", "compat", "notebook", "measure"}
 
 
 def part_of(path: Path) -> str:

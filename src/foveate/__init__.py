@@ -53,7 +53,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_FOLDERS, *_NAMES, *_systems().names()])
+    return sorted(["__version__", *_FOLDERS, *_NAMES, *_systems().names()])
 
 
 def _systems() -> Any:

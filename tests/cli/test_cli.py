@@ -71,6 +71,21 @@ def test_eval_predict_look_audit(folder: Path) -> None:
     assert "<html" in (folder / "audit.html").read_text()
 
 
+def test_data_are_the_last_argument_or_an_option_everywhere(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, model, html = str(folder / "data"), str(folder / "erm"), str(folder / "habit.html")
+    for verb, more in (("eval", ["--json"]), ("card", []), ("predict", []), ("audit", ["--no-discover", "-o", html])):
+        found = [
+            call(monkeypatch, capsys, verb, model, *way, *more) for way in ([data], ["--data", data], ["-d", data])
+        ]
+        assert [code for code, _, _ in found] == [0, 0, 0], found[0][2]
+        assert found[0][1] == found[1][1] == found[2][1]
+    assert call(monkeypatch, capsys, "card", model, data, "--data", data)[0] == 2
+    code, _, err = call(monkeypatch, capsys, "eval", model, model)
+    assert (code, "models and then the data" in err) == (2, True)
+
+
 def test_fit_on_a_base(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("FOVEATE_CACHE", str(folder / "cache"))
     words = [

@@ -12,8 +12,8 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 import foveate as fv
-from foveate.cli.looking import image_files
 from foveate.cli.main import app, main
+from foveate.data.unlabelled import named_images
 from foveate.look import Gaze
 from foveate.report.look_sheet import look_rows, look_sheet
 
@@ -141,4 +141,4 @@ def test_too_many_for_one_sheet(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("foveate.cli.looking.MOST", 3)
     stopped = CliRunner().invoke(app, ["look", str(folder / "frames"), "--model", model(folder)])
     assert "give --out a folder" in str(stopped.exception)
-    assert len(image_files([folder / "frames"])) == 4
+    assert len(named_images([folder / "frames"])) == 4

@@ -166,6 +166,7 @@ SHUT: dict[str, tuple[str, ...]] = {
     ),
     "crops": ("abc", "-4", "1.5", ",", "64,", "99999999", "4,x"),
     "triple": ("1", "a,b,c", "1,2", "1,2,3,4", "nan,nan,nan", "", ",,"),
+    "days": (*NOT_A_NUMBER, "-1"),
     "positive_triple": ("0,0,0", "-1,1,1", "1,2", "nan,1,1", "inf,1,1"),
     "limit": ("nope=0.5", "worst_group", "worst_group=2", "worst_group=nan", "=", "worst_group=abc", "", "\x1b[31m=1"),
     "parts": ("abc", "-1", "99", "1.5", "0,1,2", "0 x", ","),

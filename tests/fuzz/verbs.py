@@ -193,7 +193,9 @@ VERBS: dict[str, Verb] = {
     "eval": Verb(
         ("eval", "{w}/erm", "--data", "{w}/data"), {"--data": "data", "--metric": "metric", **_READ}, {1: "model"}
     ),
-    "predict": Verb(("predict", "{w}/erm", "{w}/data"), {"--out": "file", **_READ}, {1: "model", 2: "data"}),
+    "predict": Verb(
+        ("predict", "{w}/erm", "{w}/data"), {"--out": "file", "--data": "data", **_READ}, {1: "model", 2: "data"}
+    ),
     "look": Verb(
         ("look", "{w}/erm", "{w}/image.png", "-o", "{d}/look.png"),
         {
@@ -246,19 +248,27 @@ VERBS: dict[str, Verb] = {
             "--metric": "metric_any",
             "--min-gain": "number",
             "--out": "folder",
+            "--data": "data",
             **_READ,
         },
         {1: "model", 2: "data"},
     ),
     "verify": Verb(
         ("verify", "{w}/ifam", "{w}/data", "--images", "2"),
-        {"--against": "model", "--images": "count", "--split": "split", "--seed": "seed", "--root": "root"},
+        {
+            "--against": "model",
+            "--images": "count",
+            "--split": "split",
+            "--seed": "seed",
+            "--root": "root",
+            "--data": "data",
+        },
         {1: "model", 2: "data"},
         allowed=CHECKED,
     ),
     "app": Verb(
         ("app", "{w}/erm", "{w}/data"),
-        {"--host": "host", "--port": "port", "--limit": "count", "--root": "root"},
+        {"--host": "host", "--port": "port", "--limit": "count", "--root": "root", "--data": "data"},
         {1: "model", 2: "data"},
         runs=False,
     ),
@@ -275,8 +285,13 @@ VERBS: dict[str, Verb] = {
         {1: "model", 2: "folder"},
         runs=False,
     ),
-    "card": Verb(("card", "{w}/erm", "{w}/data"), {"--out": "file", **_READ}, {1: "model", 2: "data"}),
+    "card": Verb(
+        ("card", "{w}/erm", "{w}/data"), {"--out": "file", "--data": "data", **_READ}, {1: "model", 2: "data"}
+    ),
     "systems": Verb(("systems",), {}),
     "list": Verb(("list", "systems"), {}, {1: "things"}),
     "assets": Verb(("assets",), {"--root": "root_any"}),
+    "doctor": Verb(("doctor",), {}, runs=False),
+    "cache show": Verb(("cache", "show"), {}),
+    "cache prune": Verb(("cache", "prune"), {"--older-than": "days"}),
 }

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from foveate import parameters
+from foveate import notebook, parameters
 from foveate.assemble.needs import Needs
 from foveate.data.dataset import GroupedDataset
 from foveate.data.loading import Loader, OnBad
@@ -53,6 +53,13 @@ class System:
     set_params = parameters.set_params
     __sklearn_clone__ = parameters.unlearned
     __repr__ = parameters.shown
+
+    def _repr_html_(self) -> str:
+        rows = [["settings", f"<code>{notebook.text(repr(self))}</code>"]]
+        if self.fitted:
+            rows += [["classes", notebook.text(", ".join(self.class_names_))]]
+            rows += [["labels used", notebook.text(self.supervision())]]
+        return notebook.card(type(self).__name__, notebook.table(["", "fitted" if self.fitted else "not fitted"], rows))
 
     @classmethod
     def setting_names(cls) -> list[str]:

@@ -10,11 +10,11 @@ import gzip
 import json
 import shutil
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, TYPE_CHECKING, cast
 
-import numpy as np
-from numpy.typing import NDArray
-from PIL import Image
+if TYPE_CHECKING:  # what is here is listed without them
+    import numpy as np
+    from numpy.typing import NDArray
 
 _IDX_PARTS = {
     "train_images": ("train-images-idx3-ubyte", 3),
@@ -37,11 +37,14 @@ def write_npy(path: Path, array: NDArray[np.uint8]) -> None:
     ``numpy.save`` pads the header differently from version to version, which would change the checksum.
 
     >>> import tempfile
+    >>> import numpy as np
     >>> path = Path(tempfile.mkdtemp()) / "a.npy"
     >>> write_npy(path, np.arange(6, dtype=np.uint8).reshape(2, 3))
     >>> np.load(path, allow_pickle=False).tolist(), path.stat().st_size
     ([[0, 1, 2], [3, 4, 5]], 134)
     """
+    import numpy as np
+
     if array.dtype != np.uint8:
         raise TypeError(f"expected uint8, found {array.dtype}")
     header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {array.shape}, }}".ljust(117) + "\n"
@@ -57,6 +60,8 @@ def read_idx(stream: IO[bytes], dims: int) -> NDArray[np.uint8]:
     >>> read_idx(io.BytesIO(bytes([0, 0, 8, 1, 0, 0, 0, 3, 7, 8, 9])), 1).tolist()
     [7, 8, 9]
     """
+    import numpy as np
+
     head = stream.read(4 + 4 * dims)
     if head[:4] != bytes([0, 0, 8, dims]) or len(head) < 4 + 4 * dims:
         raise ValueError(f"not an IDX file of bytes with {dims} dimensions")
@@ -78,6 +83,7 @@ def idx_to_npy(raw: Path, out: Path) -> None:
 
 def cifar_bin_to_npy(raw: Path, out: Path) -> None:
     """CIFAR-10, binary version: records of one label byte and 3 x 32 x 32 colour planes."""
+    import numpy as np
 
     def read(names: list[str]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
         records = np.concatenate([np.fromfile(raw / n, np.uint8).reshape(-1, 3073) for n in names])
@@ -89,6 +95,8 @@ def cifar_bin_to_npy(raw: Path, out: Path) -> None:
 
 def cifar_png_to_npy(raw: Path, out: Path) -> None:
     """CIFAR-10 as PNG sheets: one image of 32 x 32 pixels per row of 1024, and the labels as JSON lists."""
+    import numpy as np
+    from PIL import Image
 
     def read(names: list[str], labels: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
         sheets = []

@@ -14,14 +14,15 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from foveate.assets.sources import Official, Origin, SourceError, file_digest
 from foveate.errors import DataError, StorageError
 from foveate.files import write_json
+
+if TYPE_CHECKING:  # what is here is listed without them
+    import numpy as np
+    from numpy.typing import NDArray
 
 _STAMP = ".verified.json"
 # What a broken server, archive or image can raise; none of it may stop the next source from being tried.
@@ -199,6 +200,8 @@ class MappedArray:
     @property
     def array(self) -> NDArray[np.uint8]:
         if self._array is None:
+            import numpy as np
+
             mapped = np.load(self.path, mmap_mode="r", allow_pickle=False)
             self._array = mapped.view(np.ndarray)  # a plain view: indexing numpy.memmap is several times slower
         return self._array

@@ -1,8 +1,9 @@
-"""The command line: ``foveate demo | data | list | fit | eval | predict | look | audit | assets``."""
+"""The command line: ``foveate demo | audit | fit | eval | predict | …``."""
 
-from foveate.cli.interrupts import guard_imports
+from foveate.cli.interrupts import answer_version, guard_imports
 
-guard_imports()  # before the imports that take a second
+guard_imports()  # before the imports that take a moment
+answer_version()
 
 from foveate.cli.main import app, main  # noqa: E402
 

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import typer
 
+from foveate.cli.inputs import DATA_OPTION, labels_of, models_and_data, open_data
 from foveate.cli.inputs import ROOT as _ROOT
-from foveate.cli.inputs import labels_of, open_data
 from foveate.cli.screen import echo
 
 
 def app(
     what: list[str] = typer.Argument(help="One or two saved models, then a CSV file, a folder, or a dataset name."),
+    data: str | None = DATA_OPTION,
     host: str = typer.Option("127.0.0.1", help="Address to serve on; the default is this machine alone."),
     port: int | None = typer.Option(None, help="Port; without it, the first free one from 7860."),
     share: bool = typer.Option(False, "--share", help="Make a public link. Everyone who has it sees your images."),
@@ -27,14 +28,15 @@ def app(
     from foveate.assemble.saving import load
     from foveate.errors import FoveateError
 
-    if not 2 <= len(what) <= 3:
+    named, data = models_and_data(what, data)
+    if len(named) > 2:
         raise FoveateError("expected one or two saved models and then the data: foveate app MODEL [MODEL2] DATA.")
     check_place(host, port)  # before minutes of preparing
     with ending_on_terminate():
-        paths = [Path(p) for p in what[:-1]]
+        paths = [Path(p) for p in named]
         labels = labels_of(paths)
         models = {label: load(path) for label, path in zip(labels, paths, strict=True)}
-        data = open_data(what[-1], root)
+        benchmark = open_data(data, root)
         echo("preparing the page …")
-        session = Session(models, data, folders=dict(zip(labels, paths, strict=True)), limit=limit)
+        session = Session(models, benchmark, folders=dict(zip(labels, paths, strict=True)), limit=limit)
         Page(session).launch(host=host, port=port, share=share, browser=browser)

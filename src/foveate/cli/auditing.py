@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from foveate.cli.inputs import ROOT, open_data, settings_of
+from foveate.cli.inputs import (
+    DATA_HELP,
+    DATA_OPTION,
+    ROOT,
+    SPLIT,
+    chosen_split,
+    models_and_data,
+    open_data,
+    settings_of,
+)
 from foveate.cli.screen import echo
 from foveate.errors import DataError, FoveateError
 from foveate.files import check_writable, write_rows
@@ -21,14 +30,13 @@ if TYPE_CHECKING:
 
 
 def audit(
-    models: list[str] = typer.Argument(
+    what: list[str] = typer.Argument(
+        metavar="MODEL… DATA",
         help="Models, compared side by side: saved foveate models, .onnx / .pt2 / TorchScript files, or timm "
-        "checkpoints as NAME@weights.safetensors."
+        f"checkpoints as NAME@weights.safetensors. Then the data: {DATA_HELP}",
     ),
-    data: str = typer.Option(
-        ..., "--data", "-d", help="A CSV file, a folder, or a dataset name with options: critters:strength=0.9."
-    ),
-    split: str = typer.Option("test", help="train, target, val or test."),
+    data: str | None = DATA_OPTION,
+    split: str | None = SPLIT,
     out: Path = typer.Option(Path("audit.html"), "--out", "-o", help="The report: one HTML file."),
     as_json: bool = typer.Option(False, "--json", help="Print the findings for programs."),
     fail_under: list[str] | None = typer.Option(
@@ -64,11 +72,12 @@ def audit(
     """Does the model lean on a shortcut, known or not? Writes one HTML file that opens anywhere."""
     from foveate.report import audit as run_audit
 
+    models, data = models_and_data(what, data)
     limits = _limits(fail_under)
     for place in (out, groups_out):
         if place is not None:
             check_writable(place)
-    dataset = open_data(data, root)[split]
+    dataset = chosen_split(open_data(data, root), split)
     if ignore_attributes:
         dataset = _without_attributes(dataset)
     loaded = {

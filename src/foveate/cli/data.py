@@ -8,13 +8,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 import typer
-from rich.table import Table
+from rich.text import Text
 
 from foveate.cli.inputs import ROOT as _ROOT
 from foveate.cli.inputs import open_data
-from foveate.cli.screen import console, echo
+from foveate.cli.screen import WIDE, console, echo, echo_json, plain_table
 from foveate.errors import DataError, suggest
 from foveate.parameters import MAX_SEED
+from foveate.registries import DATASETS
 
 data_app = typer.Typer(help="List, prepare, check, compose and export datasets.", no_args_is_help=True)
 
@@ -24,19 +25,32 @@ def list_data(
     root: Path | None = typer.Option(None, help="Folder to look in; by default where foveate keeps its files."),
     as_json: bool = typer.Option(False, "--json", help="Print the table for programs."),
 ) -> None:
-    """Datasets by name: size, licence, what they need, and whether they are ready on this machine."""
-    from foveate.data.registry import catalogue
+    """Datasets by name: size, what they need, and whether they are ready on this machine."""
+    from foveate.assets.catalogue import entries, kept_facts
 
-    rows = catalogue(root)
+    facts, titles = kept_facts(), DATASETS.summaries()
+    if set(facts) != set(DATASETS.names()):  # other packages' datasets are known to their modules alone
+        from foveate.data.registry import facts as ask
+
+        facts = ask()
+    rows = entries(facts, titles, root)
     if as_json:
-        echo(json.dumps([asdict(row) for row in rows], indent=2, ensure_ascii=False))
+        echo_json([asdict(row) for row in rows])
         return
-    table = Table("name", "images", "licence", "needs", "ready", "what it is")
+    wide = console.width >= WIDE
+    more = ("needs", "licence") if wide else ()
+    table = plain_table("name", "images", "ready", "what it is", *more, right=("images",))
     for row in rows:
         size = "–" if row.images is None else f"{row.images:,}"
-        table.add_row(row.name, size, row.licence, row.needs, "yes" if row.ready else "no", row.title)
+        told = (row.needs, row.licence) if wide else ()
+        table.add_row(Text(row.name), size, "yes" if row.ready else "no", Text(row.title), *map(Text, told))
     console.print(table)
-    console.print("Where to get one and where to put it: foveate data prepare NAME, and docs/datasets/NAME.md.")
+    console.print(
+        "Where to get one and where to put it: foveate data prepare NAME, and docs/datasets/NAME.md.\n"
+        "Licences and what each needs: on a wider screen, or with --json."
+        if not wide
+        else "Where to get one and where to put it: foveate data prepare NAME, and docs/datasets/NAME.md."
+    )
 
 
 @data_app.command()
@@ -52,7 +66,6 @@ def check(
     from foveate.data.check import check as run_check
     from foveate.data.sources import SOURCES
     from foveate.data.sources.layout import check_counts
-    from foveate.registries import DATASETS
 
     source = open_data(path, root) if path.partition(":")[0] in DATASETS and not Path(path).exists() else path
     report = run_check(source, root=root, tiny=tiny)
@@ -153,16 +166,26 @@ def compose(
 def assets_command(
     fetch: str | None = typer.Argument(None, help="Fetch this one; without it, list what there is."),
     root: Path | None = typer.Option(None, help="Folder to look in and to write to."),
+    as_json: bool = typer.Option(False, "--json", help="Print the table for programs."),
 ) -> None:
     """Weights and raw data: where they come from, their size and licence, and whether they are here."""
     from foveate import assets
 
     if fetch is not None:
-        echo(f"{fetch}: {assets.fetch(fetch, root, tell=echo)}")
+        folder = assets.fetch(fetch, root, tell=lambda line: echo(line, err=as_json))
+        if as_json:
+            echo_json({"name": fetch, "folder": str(folder)})
+        else:
+            echo(f"{fetch}: {folder}")
         return
-    table = Table("name", "size", "licence", "ready", "sources")
-    for row in assets.status(root):
-        table.add_row(
-            row.name, f"{row.size / 1e6:.1f} MB", row.licence, "yes" if row.ready else "no", ", ".join(row.sources)
-        )
+    rows = assets.status(root)
+    if as_json:
+        echo_json([asdict(row) | {"folder": str(row.folder)} for row in rows])
+        return
+    wide = console.width >= WIDE
+    table = plain_table("name", "size", "ready", "licence", *(("sources",) if wide else ()), right=("size",))
+    for row in rows:
+        told = (", ".join(row.sources),) if wide else ()
+        table.add_row(row.name, f"{row.size / 1e6:.1f} MB", "yes" if row.ready else "no", row.licence, *told)
     console.print(table)
+    console.print("Fetch one: foveate assets NAME. Where each comes from: with --json.")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import typer
 
+from foveate.cli.inputs import DATA_OPTION, SPLIT, chosen_split, one_data, open_data
 from foveate.cli.inputs import ROOT as _ROOT
-from foveate.cli.inputs import open_data
 from foveate.cli.screen import echo
 from foveate.files import check_writable
 
@@ -40,7 +40,8 @@ def export(
 def card(
     model: Path = typer.Argument(help="A saved model."),
     data: str | None = typer.Argument(None, help="Measure it on this: a CSV file, a folder, or a dataset name."),
-    split: str = typer.Option("test", help="train, target, val or test."),
+    data_option: str | None = DATA_OPTION,
+    split: str | None = SPLIT,
     out: Path | None = typer.Option(None, "--out", "-o", help="Markdown file to write; without it, the screen."),
     root: Path | None = _ROOT,
     on_bad: str = typer.Option("raise", help="What an unreadable image does: raise or skip."),
@@ -50,7 +51,9 @@ def card(
     from foveate.export import model_card
     from foveate.files import write_text
 
-    text = model_card(load(model), None if data is None else open_data(data, root)[split], on_bad=on_bad)
+    data = one_data(data, data_option)
+    dataset = None if data is None else chosen_split(open_data(data, root), split)
+    text = model_card(load(model), dataset, on_bad=on_bad)
     if out is None:
         echo(text, nl=False)
     else:

@@ -1,4 +1,4 @@
-"""Ctrl-C: one line and exit code 130, at any moment, the imports included."""
+"""What happens before the commands are read: Ctrl-C is one line and exit code 130, the version is told at once."""
 
 from __future__ import annotations
 
@@ -22,9 +22,22 @@ def guard_imports() -> None:
 
     Only in the program itself: whoever imports these modules keeps their own ways.
     """
-    name = os.path.basename(sys.argv[0]) if sys.argv else ""
-    if name.removesuffix(".exe").removesuffix(".py").removesuffix("-script") == "foveate":
+    if _is_the_program():
         _on_interrupt(_end_at_once)
+
+
+def answer_version() -> None:
+    """``foveate --version`` and nothing else needs no parser, and is answered before there is one."""
+    if _is_the_program() and sys.argv[1:] == ["--version"]:
+        from foveate import __version__
+
+        os.write(1, f"{__version__}\n".encode())
+        sys.exit(0)
+
+
+def _is_the_program() -> bool:
+    name = os.path.basename(sys.argv[0]) if sys.argv else ""
+    return name.removesuffix(".exe").removesuffix(".py").removesuffix("-script") == "foveate"
 
 
 def guard_command() -> None:

@@ -10,23 +10,22 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from foveate.cli.inputs import DATA_HELP, DATA_OPTION, SPLIT, chosen_split, labels_of, needed_data, one_data, open_data
 from foveate.cli.inputs import ROOT as _ROOT
-from foveate.cli.inputs import labels_of, open_data
 from foveate.cli.screen import console, echo
 from foveate.errors import FoveateError, ModelError
 from foveate.files import check_writable
 from foveate.parameters import MAX_SEED
 
-_DATA = "A CSV file, a folder, or a dataset name with options: critters:strength=0.9."
-
 
 def verify(
     model: Path = typer.Argument(help="A saved model."),
-    data: str | None = typer.Argument(None, help=_DATA + " Without it, drawn critters."),
+    data: str | None = typer.Argument(None, help=f"{DATA_HELP} Without it, drawn critters."),
     against: list[Path] | None = typer.Option(None, help="Another saved model to show beside it; may be repeated."),
     images: int = typer.Option(16, help="How many images to test on."),
-    split: str = typer.Option("test", help="train, target, val or test."),
+    split: str | None = SPLIT,
     seed: int = typer.Option(0, min=0, max=MAX_SEED, help="Chooses the images and the noise."),
+    data_option: str | None = DATA_OPTION,
     as_json: bool = typer.Option(False, "--json", help="Print the figures for programs."),
     root: Path | None = _ROOT,
 ) -> None:
@@ -40,7 +39,10 @@ def verify(
 
     paths = [model, *(against or [])]
     loaded = {label: load(path) for label, path in zip(labels_of(paths), paths, strict=True)}
-    dataset = open_data("critters:train=16,target=16,val=16,test=64" if data is None else data, root)[split]
+    data = one_data(data, data_option)
+    dataset = chosen_split(
+        open_data("critters:train=16,target=16,val=16,test=64" if data is None else data, root), split
+    )
     report = run_verify(loaded, dataset, images=images, seed=seed)
     echo(json.dumps(report.to_dict(), indent=2, ensure_ascii=False) if as_json else str(report))
     if not report.holds:
@@ -49,12 +51,13 @@ def verify(
 
 def intervene(
     model: Path = typer.Argument(help="A saved model of parts: IFAM or PDiscoFormer."),
-    data: str = typer.Argument(help=_DATA),
+    data: str | None = typer.Argument(None, help=DATA_HELP),
     drop: list[str] | None = typer.Option(None, help="Parts to remove: --drop 3, --drop 1,3, or repeated."),
     q: float | None = typer.Option(None, help="Remove tokens unlike their part: keeps this share on train (0.99)."),
     auto: str | None = typer.Option(None, help="Choose parts on val: leave-one-out or greedy."),
     metric: str = typer.Option("worst_group", help="What --auto wants to raise."),
     min_gain: float = typer.Option(0.0, help="How much --auto must raise it, as a share: 0.01 is a point."),
+    data_option: str | None = DATA_OPTION,
     clear: bool = typer.Option(False, "--clear", help="Forget the interventions saved with the model first."),
     split: str = typer.Option("test", help="What to measure before and after on: train, target, val or test."),
     out: Path | None = typer.Option(None, "--out", "-o", help="Folder to save the changed model in."),
@@ -76,7 +79,7 @@ def intervene(
         raise FoveateError("say what to do: --drop PARTS, --q SHARE, --auto leave-one-out (or greedy), or --clear.")
     if drop is not None and auto is not None:
         raise FoveateError("--drop names the parts and --auto chooses them: give one of the two.")
-    benchmark = open_data(data, root)
+    benchmark = open_data(needed_data(data, data_option), root)
     changed: Any = before.with_parts_removed(()).with_thresholds(None) if clear else before
     if q is not None:
         changed = changed.with_thresholds(None)  # a copy: calibrating changes its thresholds, not those of `before`

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import typer
-from rich.table import Table
 from rich.text import Text
 
-from foveate.cli.screen import console, echo
+from foveate.cli.screen import console, echo_json, plain_table
 from foveate.errors import FoveateError, suggest
 from foveate.registries import KINDS
 
@@ -21,9 +18,9 @@ def list_things(
     if kind is None:
         counts = {plural: len(registry) for plural, registry in KINDS.items()}
         if as_json:
-            echo(json.dumps(counts, indent=2))
+            echo_json(counts)
             return
-        table = Table("kind", "how many")
+        table = plain_table("kind", "how many", right=("how many",))
         for plural, count in counts.items():
             table.add_row(plural, str(count))
         console.print(table)
@@ -34,9 +31,9 @@ def list_things(
     summaries = KINDS[kind.lower()].summaries()
     if as_json:
         rows = [{"name": name, "summary": summary} for name, summary in summaries.items()]
-        echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        echo_json(rows)
         return
-    table = Table("name", "what it is")
+    table = plain_table("name", "what it is")
     for name, summary in summaries.items():
         table.add_row(Text(name), Text(summary))  # as it is: a name from elsewhere may hold square brackets
     console.print(table)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,6 @@ DEFAULT_MODEL = "vit-s-focus"
 BATCH = 16
 MOST = 100
 """Images on one sheet at most; more go into a folder, one picture each."""
-VIDEO = frozenset({".mp4", ".mov", ".avi", ".mkv", ".webm", ".m4v"})
 
 
 def look(
@@ -49,13 +47,14 @@ def look(
     import torch
     from PIL import Image
 
+    from foveate.data.unlabelled import named_images
     from foveate.report.look_sheet import look_rows, look_sheet
 
     if model is None and (paths[0] / "system.json").is_file():  # `foveate look MODEL IMAGES`
         model, paths = str(paths[0]), paths[1:]
     if on_bad not in ("raise", "skip"):
         raise DataError(f"--on-bad is raise or skip; found '{on_bad}'.")
-    files = image_files(paths)
+    files = named_images(paths)
     one_sheet = out.suffix.lower() in (".png", ".jpg", ".jpeg", ".webp")
     if one_sheet and len(files) > MOST:
         raise DataError(
@@ -150,36 +149,3 @@ def sizes_of(text: str | None) -> tuple[int, ...] | None:
     except ValueError as error:
         raise DataError(f"--crops takes sizes in pixels, 64 or 64,32; found '{text}'.") from error
     return () if sizes == (0,) else sizes
-
-
-def natural_key(path: Path) -> list[Any]:
-    """Sorts frame2 before frame10.
-
-    >>> [p.name for p in sorted([Path("frame10.png"), Path("frame2.png")], key=natural_key)]
-    ['frame2.png', 'frame10.png']
-    """
-    return [(0, int(part), "") if part.isdigit() else (1, 0, part.lower()) for part in re.split(r"(\d+)", path.name)]
-
-
-def image_files(paths: Sequence[Path]) -> list[Path]:
-    """Every image named, and those directly in every folder named, in natural order."""
-    from foveate.data.images import IMAGE_SUFFIXES
-
-    found: list[Path] = []
-    for path in (p.expanduser() for p in paths):
-        if path.is_dir():
-            inside = [p for p in path.iterdir() if p.is_file() and p.suffix.lower() in IMAGE_SUFFIXES]
-            if not inside:
-                raise DataError(f"there are no images directly in {path}; name the folder that holds them.")
-            found += sorted(inside, key=natural_key)
-        elif path.suffix.lower() in VIDEO:
-            raise DataError(
-                f"{path} is a video; write its frames to a folder first: ffmpeg -i {path.name} frames/%05d.png"
-            )
-        elif not path.is_file():
-            raise DataError(f"there is no file or folder {path}.")
-        else:
-            found.append(path)
-    if not found:
-        raise DataError("name at least one image or folder of images to look at.")
-    return found

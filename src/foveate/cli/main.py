@@ -11,20 +11,25 @@ import hashlib
 import os
 import sys
 import traceback
+from collections.abc import Callable
 
 import typer
 
 from foveate.cli.app import app as app_command
 from foveate.cli.auditing import audit
 from foveate.cli.bench import bench_app, reproduce
+from foveate.cli.caching import cache_app
 from foveate.cli.data import assets_command, data_app
 from foveate.cli.demo import demo
+from foveate.cli.doctor import doctor
+from foveate.cli.examples import add_examples
 from foveate.cli.exporting import card, export
 from foveate.cli.interrupts import STOPPED, asked_to_stop, guard_command
 from foveate.cli.intervening import intervene, verify
 from foveate.cli.listing import list_things
 from foveate.cli.looking import look
-from foveate.cli.models import evaluate, fit, predict, systems
+from foveate.cli.models import evaluate, fit, systems
+from foveate.cli.predicting import predict
 from foveate.cli.screen import echo, settle_logging, settle_screen
 from foveate.errors import FoveateError, first_line, visible
 
@@ -34,27 +39,26 @@ INTERNAL = 70
 app = typer.Typer(
     name="foveate",
     help="Finds the shortcut an image classifier takes, and makes it look at the object instead.",
+    epilog="Start: foveate demo, or foveate audit MODEL PHOTOS. Each command with --help shows examples.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
 )
-app.command()(demo)
-app.add_typer(data_app, name="data")
-app.add_typer(bench_app, name="bench")
-app.command()(reproduce)
-app.command()(fit)
-app.command("eval")(evaluate)
-app.command()(predict)
-app.command()(look)
-app.command()(audit)
-app.command()(intervene)
-app.command()(verify)
-app.command("app")(app_command)
-app.command()(export)
-app.command()(card)
-app.command()(systems)
-app.command("list")(list_things)
-app.command("assets")(assets_command)
+_PANELS: dict[str, tuple[tuple[str, Callable[..., None]], ...]] = {
+    "Start": (("demo", demo), ("audit", audit), ("app", app_command), ("doctor", doctor)),
+    "Models": (
+        ("fit", fit), ("eval", evaluate), ("predict", predict), ("look", look), ("intervene", intervene),
+        ("verify", verify), ("export", export), ("card", card), ("reproduce", reproduce),
+    ),
+    "What there is": (("systems", systems), ("list", list_things), ("assets", assets_command)),
+}  # fmt: skip
+for _panel, _commands in _PANELS.items():
+    for _name, _command in _commands:
+        app.command(_name, rich_help_panel=_panel)(_command)
+add_examples(app.registered_commands)
+for _name, _group in (("data", data_app), ("bench", bench_app), ("cache", cache_app)):
+    app.add_typer(_group, name=_name, rich_help_panel="Groups of commands")
+    add_examples(_group.registered_commands, _name)
 
 
 @app.callback(invoke_without_command=True)

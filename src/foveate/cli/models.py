@@ -1,4 +1,4 @@
-"""``foveate fit | eval | predict``."""
+"""``foveate fit | eval | systems``."""
 
 from __future__ import annotations
 
@@ -9,30 +9,45 @@ from typing import TYPE_CHECKING
 import typer
 from rich.text import Text
 
+from foveate.cli.completing import datasets, metrics
+from foveate.cli.completing import systems as system_names
+from foveate.cli.inputs import (
+    DATA_HELP,
+    DATA_OPTION,
+    SPLIT,
+    check_settings,
+    chosen_split,
+    comparison_table,
+    group_table,
+    labels_of,
+    models_and_data,
+    open_data,
+    settings_of,
+)
 from foveate.cli.inputs import ROOT as _ROOT
-from foveate.cli.inputs import check_settings, comparison_table, group_table, labels_of, open_data, settings_of
-from foveate.cli.screen import console, echo, echo_csv
+from foveate.cli.screen import console, echo, echo_json, plain_table
 from foveate.errors import DataError
-from foveate.files import check_writable, write_rows
+from foveate.files import check_writable
 from foveate.parameters import MAX_SEED
+from foveate.registries import SYSTEMS
 
 if TYPE_CHECKING:
     from foveate.data.benchmark import Benchmark
 
-_DATA = typer.Argument(help="A CSV file, a folder, or a dataset name with options: critters:strength=0.9.")
+_DATA = typer.Argument(help=DATA_HELP, autocompletion=datasets)
 _ON_BAD = typer.Option("raise", help="What an unreadable image does: raise or skip.")
 
 
 def fit(
     data: str = _DATA,
     out: Path = typer.Option(..., "--out", "-o", help="Folder to save the model in."),
-    system: str = typer.Option("ERM", help="Which system; see `foveate systems`."),
+    system: str = typer.Option("ERM", help="Which system; see `foveate systems`.", autocompletion=system_names),
     backbone: str | None = typer.Option(None, help="A timm model name."),
     epochs: int | None = typer.Option(None),
     lr: float | None = typer.Option(None),
     batch_size: int | None = typer.Option(None),
     seed: int | None = typer.Option(None, min=0, max=MAX_SEED),
-    select: str | None = typer.Option(None, help="Metric on val that chooses the epoch."),
+    select: str | None = typer.Option(None, help="Metric on val that chooses the epoch.", autocompletion=metrics),
     base: Path | None = typer.Option(None, help="A saved model to start from (DFR, DAR)."),
     settings: list[str] | None = typer.Option(None, "--set", help="Any further setting as name=value."),
     val_share: float | None = typer.Option(None, help="Hold this share of the training images out as val."),
@@ -88,9 +103,9 @@ def _with_splits(benchmark: Benchmark, val_share: float | None, target_size: int
 
 
 def evaluate(
-    models: list[Path] = typer.Argument(help="Saved models."),
-    data: str = typer.Option(..., "--data", "-d", help=str(_DATA.help)),
-    split: str = typer.Option("test", help="train, target, val or test."),
+    what: list[str] = typer.Argument(metavar="MODEL… DATA", help=f"Saved models, and then the data: {_DATA.help}"),
+    data: str | None = DATA_OPTION,
+    split: str | None = SPLIT,
     as_json: bool = typer.Option(False, "--json", help="Print the figures for programs."),
     metric: str | None = typer.Option(None, help="Print this figure alone; it fails when it cannot be had."),
     root: Path | None = _ROOT,
@@ -101,8 +116,10 @@ def evaluate(
     from foveate.assess import evaluate as run_evaluate
     from foveate.measure import described
 
+    named, data = models_and_data(what, data)
+    models = [Path(name) for name in named]
     loaded = {label: load(path) for label, path in zip(labels_of(models), models, strict=True)}
-    dataset = open_data(data, root)[split]
+    dataset = chosen_split(open_data(data, root), split)
     reports = {name: run_evaluate(model, dataset, on_bad=on_bad) for name, model in loaded.items()}
     if metric is not None:
         for name, report in reports.items():
@@ -114,7 +131,7 @@ def evaluate(
         echo(json.dumps({name: report.to_dict() for name, report in reports.items()}, indent=2))
         return
     for name, report in reports.items():
-        group_table(report, f"{name} on {split}")
+        group_table(report, f"{name} on {split or dataset.name}")
     used = {name: model.supervision() for name, model in loaded.items()}
     if len(reports) > 1:
         console.print(comparison_table(reports, used))
@@ -122,50 +139,16 @@ def evaluate(
         console.print(Text(f"labels used: {', '.join(used.values())}"))
 
 
-def predict(
-    model: Path = typer.Argument(help="A saved model."),
-    data: str = _DATA,
-    split: str = typer.Option("test", help="train, target, val or test."),
-    out: Path | None = typer.Option(None, "--out", "-o", help="CSV file to write; without it, the screen."),
-    root: Path | None = _ROOT,
-    on_bad: str = _ON_BAD,
-) -> None:
-    """Predicted class and probability of every image, as CSV.
-
-    The class is 'unreadable' for an image that was skipped, and 'no answer' where the model gave NaN.
-    """
-    from foveate.assemble.saving import load
-    from foveate.assemble.system import aligned
-    from foveate.measure import NO_ANSWER, decided_by_shares, name_of
-
-    if out is not None:
-        check_writable(out)
-    system = load(model)
-    dataset = aligned(system, open_data(data, root)[split])
-    chances = system.predict_proba(dataset, on_bad=on_bad)
-    answers = decided_by_shares(chances)
-    rows: list[list[str]] = [["image", "label", "prediction", "probability"]]
-    for i, answer in enumerate(answers):
-        chance = "" if answer < 0 else f"{chances[i, answer]:.4f}"
-        told = [name_of(int(answer), system.class_names_), chance]
-        rows.append([dataset.where(i), dataset.class_names[dataset.labels[i]], *told])
-    if silent := int((answers == NO_ANSWER).sum()):
-        echo(f"no answer for {silent} of {len(answers)} images: the model gave NaN.", err=True)
-    if out is None:
-        echo_csv(rows)
-        return
-    write_rows(out, rows)
-    echo(f"wrote {out}")
-
-
-def systems() -> None:
+def systems(as_json: bool = typer.Option(False, "--json", help="Print the table for programs.")) -> None:
     """Systems by name, and what labels each needs."""
-    from rich.table import Table
-
     from foveate.systems import get_system, list_systems
 
-    table = Table("system", "labels it needs", "what it is")
-    for name in list_systems():
-        kind = get_system(name)
-        table.add_row(name, str(kind.needs), (kind.__doc__ or "").strip().splitlines()[0])
+    kinds = {name: get_system(name) for name in list_systems()}
+    told = SYSTEMS.summaries()
+    if as_json:
+        echo_json([{"name": name, "needs": str(kinds[name].needs), "summary": told[name]} for name in kinds])
+        return
+    table = plain_table("system", "labels it needs", "what it is")
+    for name, kind in kinds.items():
+        table.add_row(Text(name), Text(str(kind.needs)), Text(told[name]))
     console.print(table)

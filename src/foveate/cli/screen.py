@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import logging
 import sys
 import warnings
@@ -14,13 +15,21 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import typer
+from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.table import Table
 
-from foveate.errors import visible
+from foveate.errors import FoveateError, visible
 from foveate.files import csv_cell
 
-__all__ = ["console", "echo", "echo_csv", "settle_logging", "settle_screen"]
+__all__ = [
+    "WIDE", "can_ask", "confirmed", "console", "echo", "echo_csv", "echo_json", "plain_table", "settle_logging",
+    "settle_screen",
+]  # fmt: skip
+
+WIDE = 140
+"""Columns a screen needs for tables that show everything; on others they show what is asked for most."""
 
 
 def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
@@ -33,6 +42,33 @@ def echo_csv(rows: Iterable[Sequence[object]]) -> None:
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerows([csv_cell(cell) for cell in row] for row in rows)
     echo(buffer.getvalue(), nl=False)
+
+
+def echo_json(what: object) -> None:
+    """Print ``what`` for programs."""
+    echo(json.dumps(what, indent=2, ensure_ascii=False))
+
+
+def plain_table(*headers: str, title: str | None = None, right: Sequence[str] = ()) -> Table:
+    """A table without frames, so that 80 columns are room enough; columns named in ``right`` are numbers."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, title=title, title_justify="left")
+    for header in headers:
+        table.add_column(header, justify="right" if header in right else "left", no_wrap=header in right)
+    return table
+
+
+def confirmed(question: str, already: bool, flag: str) -> bool:
+    """Whether the person agrees; ``already`` when ``flag`` was given. Where nobody can be asked, it is an error."""
+    if already:
+        return True
+    if not can_ask():
+        raise FoveateError(f"{question} Nobody can be asked here: give {flag} to go on.")
+    return typer.confirm(visible(question), err=True)
+
+
+def can_ask() -> bool:
+    """Whether somebody sits at the keyboard."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 class _Visible(Console):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate import notebook
 from foveate.data.dataset import GroupedDataset
 from foveate.errors import DataError
 
@@ -104,13 +105,54 @@ class Benchmark:
         splits = dict(self.splits, target=self.val.subset(np.sort(chosen)), val=self.val.subset(rest))
         return Benchmark(self.name, splits, self.notes)
 
+    def _repr_html_(self) -> str:
+        first = next(iter(self.splits.values()), None)
+        if first is None:
+            return notebook.text(repr(self))
+        names = _group_names(first)
+        counts = {split: np.bincount(_strata(ds), minlength=len(names)) for split, ds in self.splits.items()}
+        rows = [[notebook.text(name), *(str(n[g]) for n in counts.values())] for g, name in enumerate(names[:40])]
+        rows.append(["<b>all</b>", *(f"<b>{len(ds)}</b>" for ds in self.splits.values())])
+        return notebook.card(self.name, notebook.table(["group", *self.splits], rows))
+
+    def plot(self, split: str = "train", each: int = 6) -> Any:
+        """A Matplotlib figure: ``each`` images of every group (or class) of ``split``, with how many there are.
+
+        >>> from foveate.data import critters
+        >>> len(critters(strength=0.5, train=16, target=0, val=0, test=0, size=32).plot(each=2).axes)
+        8
+        """
+        ds = self[split]
+        names, strata = _group_names(ds), _strata(ds)
+        there = [g for g in range(len(names)) if (strata == g).any()]
+        figure = notebook.figure(1.1 * each + 1.6, 1.15 * len(there))
+        axes = figure.subplots(len(there), each, squeeze=False)
+        for row, g in zip(axes, there, strict=True):
+            found = np.flatnonzero(strata == g)
+            for ax, i in zip(row, found, strict=False):
+                ax.imshow(ds[int(i)].image.permute(1, 2, 0).numpy())
+            for ax in row:
+                ax.set(xticks=[], yticks=[])
+                ax.set_frame_on(False)
+            label = f"{names[g]}\n{len(found)} images"
+            row[0].set_ylabel(label, rotation=0, ha="right", va="center", fontsize=8)
+        return figure
+
     def __repr__(self) -> str:
         sizes = ", ".join(f"{k} {len(v)}" for k, v in self.splits.items())
         return f"Benchmark({self.name}: {sizes})"
 
 
+def _strata(ds: GroupedDataset) -> NDArray[np.int64]:
+    return ds.labels if ds.groups is None else ds.groups
+
+
+def _group_names(ds: GroupedDataset) -> list[str]:
+    return list(ds.class_names) if ds.groups is None else ds.group_names
+
+
 def _stratified(ds: GroupedDataset, fraction: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    strata = ds.labels if ds.groups is None else ds.groups
+    strata = _strata(ds)
     rng = np.random.default_rng(seed)
     held = [
         rng.permutation(np.flatnonzero(strata == s))[: round(fraction * int((strata == s).sum()))]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import builtins
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from foveate import assets
+from foveate.assets.catalogue import DatasetEntry, DatasetFacts, entries
 from foveate.data.benchmark import Benchmark
 from foveate.data.sources import Source, refuse_ambiguous
 from foveate.data.tables import from_path
@@ -82,29 +82,28 @@ def _not_as_published(name: str, error: Exception) -> str:
     )
 
 
-@dataclass(frozen=True)
-class DatasetEntry:
-    """One row of :func:`catalogue`.
-
-    Attributes:
-        name: what :func:`load` takes.
-        images: how many, None where not known beforehand.
-        licence: what it may be used for.
-        needs: what must be there: nothing, fetched assets, or a download of your own.
-        ready: whether that is here.
-        title: what it is.
-    """
-
-    name: str
-    images: int | None
-    licence: str
-    needs: str
-    ready: bool
-    title: str
-
-
 _ASSETS: dict[str, tuple[str, ...]] = {"dominoes": ("mnist", "cifar10"), "cmnist": ("mnist",)}
 _IMAGES = {"dominoes": 55_960, "cmnist": 60_900}
+
+
+def facts() -> dict[str, DatasetFacts]:
+    """What every dataset's own module says of it, by name: what ``assets/datasets.json`` keeps for quick listing."""
+    return {name: _facts_of(name, thing) for name, thing in sorted(DATASETS.things().items())}
+
+
+def _facts_of(name: str, thing: Any) -> DatasetFacts:
+    if isinstance(thing, Source):
+        needs = f"made by prepare from {thing.made_from}" if thing.made_from else "your download"
+        others = tuple(other.name for other in thing.others)
+        return DatasetFacts(name, thing.images, thing.licence, needs, thing.folders, thing.markers, others)
+    if not thing.__module__.startswith("foveate."):
+        return DatasetFacts(name, None, "not stated", "not stated")
+    wanted = _ASSETS.get(name, ())
+    licence = "; ".join(dict.fromkeys(assets.get(w).licence for w in wanted)) or (
+        "yours" if name == "own" else "drawn by this package, free to use"
+    )
+    needs = ", ".join(wanted) or ("your images" if name == "own" else "nothing")
+    return DatasetFacts(name, _IMAGES.get(name), licence, needs, assets=wanted)
 
 
 def catalogue(root: str | Path | None = None) -> builtins.list[DatasetEntry]:
@@ -113,25 +112,7 @@ def catalogue(root: str | Path | None = None) -> builtins.list[DatasetEntry]:
     >>> next(e for e in catalogue() if e.name == "critters").ready
     True
     """
-    kept = {row.name: row for row in assets.status(root)}
-    rows = []
-    things, titles = DATASETS.things(), DATASETS.summaries()
-    for name in sorted(things):
-        if isinstance(source := things[name], Source):
-            needs = f"made by prepare from {source.made_from}" if source.made_from else "your download"
-            rows.append(DatasetEntry(name, source.images, source.licence, needs, source.ready(root), titles[name]))
-            continue
-        if not source.__module__.startswith("foveate."):
-            rows.append(DatasetEntry(name, None, "not stated", "not stated", True, titles[name]))
-            continue
-        wanted = _ASSETS.get(name, ())
-        licence = "; ".join(dict.fromkeys(kept[w].licence for w in wanted)) or (
-            "yours" if name == "own" else "drawn by this package, free to use"
-        )
-        here = all(kept[w].ready for w in wanted)
-        needs = ", ".join(wanted) or ("your images" if name == "own" else "nothing")
-        rows.append(DatasetEntry(name, _IMAGES.get(name), licence, needs, here, titles[name]))
-    return rows
+    return entries(facts(), DATASETS.summaries(), root)
 
 
 def _more_about(name: str) -> str:

@@ -194,7 +194,8 @@ def unseen_labels(benchmark: Benchmark) -> list[Problem]:
     return found
 
 
-def _settle_missing(scan: Scan, mode: str) -> None:
+def check_some_are_there(scan: Scan) -> None:
+    """A :class:`DataError` when not one of the files looked for can be found: then the root is wrong."""
     frame = scan.frame
     probe = frame["path"].iloc[:: max(1, len(frame) // 50)]
     if not any(os.path.exists(p) for p in probe):
@@ -202,8 +203,13 @@ def _settle_missing(scan: Scan, mode: str) -> None:
             f"{scan.source}: none of {len(probe)} files looked for is there (for instance {probe.iloc[0]}). "
             f"Paths are relative to {scan.root}; give another folder as root."
         )
+
+
+def _settle_missing(scan: Scan, mode: str) -> None:
+    check_some_are_there(scan)
     if mode == "keep":
         return
+    frame = scan.frame
     there = np.array([os.path.exists(p) for p in frame["path"]])
     if "mask" in frame:
         there &= np.array([not p or os.path.exists(p) for p in frame["mask"]])

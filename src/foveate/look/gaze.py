@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
+
+from foveate import notebook
 
 
 @dataclass
@@ -38,9 +42,39 @@ class Gaze:
     def __len__(self) -> int:
         return len(self.map)
 
+    def __repr__(self) -> str:
+        beside = [name for name in ("parts", "mask", "boxes") if getattr(self, name) is not None]
+        height, width = self.map.shape[-2:]
+        return f"Gaze({self.kind}: {', '.join([f'{len(self)} maps of {height} × {width}', *beside, *self.scores])})"
+
+    def _repr_html_(self) -> str:
+        if not len(self):
+            return notebook.text(repr(self))
+        side = (96, 96 * self.map.shape[-1] // self.map.shape[-2])
+        shown = Gaze(self.map[:8], self.kind).draw(Tensor(min(len(self), 8), 3, *side).fill_(255).byte(), strength=1.0)
+        return notebook.card(repr(self), *(notebook.picture(one) for one in shown))
+
     def upsampled(self, size: tuple[int, int]) -> Tensor:
         """The map at ``size = (height, width)``, bilinear, patch centres kept in place: ``[B, height, width]``."""
         return F.interpolate(self.map[:, None].float(), size, mode="bilinear", align_corners=False)[:, 0]
+
+    def plot(self, images: Tensor, titles: Sequence[str] = ()) -> Any:
+        """A Matplotlib figure: every image (``uint8 [B, 3, H, W]``), and under it the same with its map.
+
+        >>> import torch
+        >>> Gaze(torch.rand(3, 4, 4)).plot(torch.zeros(3, 3, 32, 32, dtype=torch.uint8)).axes[1].get_title()
+        ''
+        """
+        drawn = self.draw(images)
+        figure = notebook.figure(1.7 * len(self), 3.6)
+        axes = figure.subplots(2, len(self), squeeze=False)
+        for i, (image, map_) in enumerate(zip(images.cpu().permute(0, 2, 3, 1).numpy(), drawn, strict=True)):
+            axes[0, i].imshow(image)
+            axes[1, i].imshow(map_)
+            axes[0, i].set_title(titles[i] if i < len(titles) else "", fontsize=9)
+        for ax in axes.flat:
+            ax.set_axis_off()
+        return figure
 
     def draw(self, images: Tensor, strength: float = 0.55) -> NDArray[np.uint8]:
         """The maps laid over ``images`` (``uint8 [B, 3, H, W]``): ``uint8 [B, H, W, 3]``.

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from foveate import notebook
 from foveate.errors import DataError, suggest
 from foveate.measure.answers import NO_ANSWER, UNREADABLE
-from foveate.measure.counts import GroupRow, GroupTable, check_lengths, indices
+from foveate.measure.counts import GroupRow, GroupTable, check_lengths, indices, wilson_interval
 from foveate.measure.metric import METRICS, Answers, columns, reported
 
 SMALL_GROUP = 20
@@ -181,6 +182,49 @@ class GroupReport:
 
     def __str__(self) -> str:
         return self.table()
+
+    def __repr__(self) -> str:
+        known = [f"{m.title} {m.text(v)}" for m in columns("evaluate") if (v := self.figures.get(m.name)) is not None]
+        return f"GroupReport({', '.join(known)}; {self.n} images)"
+
+    def _repr_html_(self) -> str:
+        known = [m for m in columns("evaluate") if self.figures.get(m.name) is not None]
+        parts = [notebook.table([m.title for m in known], [[m.text(self.figures[m.name]) for m in known]])]
+        if self.groups:
+            rows = [
+                [
+                    notebook.text(row.name), str(row.n), notebook.share_bar(row.accuracy, row.low, row.high),
+                    f"{100 * row.low:.1f} … {100 * row.high:.1f}",
+                    "–" if row.train_count is None else f"{row.train_count} {row.kind or ''}",
+                ]
+                for row in sorted(self.groups, key=lambda row: (row.accuracy, -row.n))[:30]
+            ]  # fmt: skip
+            parts.append(notebook.table(["group", "images", "accuracy", "95 % interval", "in training"], rows))
+        parts += [f"<div>{notebook.text(remark)}</div>" for remark in self.remarks()]
+        return notebook.card(f"{self.n} images", *parts)
+
+    def plot(self, ax: Any = None) -> Any:
+        """A Matplotlib figure: accuracy of every group (of every class, without groups) with its 95 % interval.
+
+        ``ax`` are axes to draw on instead of a figure of its own.
+
+        >>> group_report([0, 1, 1, 0] * 20, [0, 1, 1, 1] * 20, [0, 0, 1, 1] * 20).plot().axes[0].get_xlabel()
+        'accuracy in percent'
+        """
+        rows = [(r.name, r.n, r.accuracy) for r in self.groups] or self.classes
+        rows = sorted(rows, key=lambda row: -row[2])
+        if ax is None:
+            ax = notebook.figure(5.5, 0.8 + 0.32 * len(rows)).subplots()
+        spans = np.asarray([wilson_interval(round(share * n), n) for _, n, share in rows])
+        shares = np.asarray([share for _, _, share in rows])
+        errors = np.abs(np.stack([shares - spans[:, 0], spans[:, 1] - shares]))
+        colours = [notebook.colour_of(share) for share in shares]
+        ax.barh(
+            [name for name, _, _ in rows], 100 * shares, xerr=100 * errors, color=colours, ecolor="#555", height=0.65
+        )
+        ax.set(xlim=(0, 100), xlabel="accuracy in percent")
+        ax.spines[["top", "right"]].set_visible(False)
+        return ax.figure
 
 
 def group_report(

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from foveate import notebook
 from foveate.data.dataset import GroupedDataset
 from foveate.errors import DataError
 from foveate.files import write_json, write_text
@@ -39,10 +40,16 @@ from foveate.report.findings import (
 )
 from foveate.report.groups import judge_groups
 from foveate.report.heat import HeatOnObject
+from foveate.report.levels import Level
 from foveate.report.sentences import example_of, first_words, listed, sections
 from foveate.report.sentences.advice import Advice, advice
 from foveate.report.training_counts import TrainingCounts, training_counts
 from foveate.report.verdict import Verdict, join
+
+_COLOURS = {
+    Level.FOUND: "#b3321d", Level.HINT: "#a8720a", Level.UNCLEAR: "#6b6f76", Level.NONE: "#2f7d4f",
+    Level.UNTESTED: "#6b6f76",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -113,6 +120,45 @@ class Audit:
 
     def __str__(self) -> str:
         return self.verdict
+
+    def __repr__(self) -> str:
+        levels = ", ".join(f"{entry.name}: {entry.verdict.level.value}" for entry in self.findings.models)
+        return f"Audit({levels}; {self.findings.dataset.images} images)"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [
+                notebook.text(entry.name), notebook.badge(entry.verdict.level.value, _COLOURS[entry.verdict.level]),
+                notebook.text(entry.verdict.plain), notebook.share_bar(entry.average),
+                notebook.share_bar(entry.worst_class if entry.worst_group is None else entry.worst_group),
+            ]
+            for entry in self.findings.models
+        ]  # fmt: skip
+        worst = "worst class" if self.findings.models[0].worst_group is None else "worst group"
+        steps = "".join(
+            f"<li>{notebook.text(step.title)}: <code>{notebook.text(step.command)}</code></li>"
+            for step in self.findings.advice[:3]
+        )
+        return notebook.card(
+            self.findings.title,
+            notebook.table(["model", "shortcut", "in plain words", "average", worst], rows),
+            f"<div>What to do next:</div><ol>{steps}</ol>" if steps else "",
+            "<div>The whole report: <code>audit.save('report.html')</code></div>",
+        )
+
+    def plot(self) -> Any:
+        """A Matplotlib figure: how often each model is right on average and in its worst group (or class)."""
+        names = [entry.name for entry in self.findings.models]
+        figure = notebook.figure(6, 1 + 0.5 * len(names))
+        ax, place = figure.subplots(), np.arange(len(names))
+        worst = [e.worst_class if e.worst_group is None else e.worst_group for e in self.findings.models]
+        ax.barh(place - 0.2, [100 * e.average for e in self.findings.models], 0.38, label="average", color="#9db8c9")
+        ax.barh(place + 0.2, [100 * share for share in worst], 0.38, label="worst group", color="#c2452d")
+        ax.set(yticks=place, yticklabels=names, xlim=(0, 100), xlabel="accuracy in percent")
+        ax.invert_yaxis()
+        ax.legend(loc="lower right", frameon=False)
+        ax.spines[["top", "right"]].set_visible(False)
+        return figure
 
 
 def audit(

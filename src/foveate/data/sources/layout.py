@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from foveate.assets import home
+from foveate.assets.catalogue import Root, base_folder, holds, places
 from foveate.data.benchmark import SPLITS, Benchmark
 from foveate.data.dataset import GroupedDataset
 from foveate.data.images import IMAGE_SUFFIXES, FileImages
@@ -20,7 +20,6 @@ from foveate.data.sources.archives import unpack
 from foveate.errors import DataError
 from foveate.registries import DATASETS
 
-Root = str | os.PathLike[str] | None
 Expected = Mapping[str, int | Mapping[str, int]]
 """By split: the number of images, or that of every group (``class/attribute``) or class."""
 
@@ -70,10 +69,7 @@ class Source:
 
     def places(self, root: Root = None) -> list[Path]:
         """Folders that are looked at, in order: ``root/NAME``, its usual names under ``root``, ``root`` itself."""
-        base = base_folder(root)
-        names = dict.fromkeys((self.name, *self.folders))
-        # an archive with files beside its main folder unpacks to NAME/NAME
-        return [*(base / n for n in names), base, *(base / n / f for n in names for f in self.folders)]
+        return places(self.name, self.folders, root)
 
     def find(self, root: Root = None) -> Path:
         """The folder that holds this dataset; a :class:`DataError` that says what to get and where to put it."""
@@ -95,14 +91,7 @@ class Source:
 
     def holds(self, place: Path) -> bool:
         """Whether all markers are in a folder."""
-        return place.is_dir() and all(
-            any((place / one).exists() for one in marker.split("|")) for marker in self.markers
-        )
-
-
-def base_folder(root: Root) -> Path:
-    """The folder given, or the one :mod:`foveate.assets` keeps its files in."""
-    return Path(root).expanduser() if root is not None else home()
+        return holds(place, self.markers)
 
 
 def unpack_archives(source: Source, root: Root, tell: Callable[[str], None]) -> None:

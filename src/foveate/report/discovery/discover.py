@@ -6,20 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from foveate.assemble.system import System
 from foveate.data.dataset import GroupedDataset
-from foveate.data.preprocess import Preprocess
 from foveate.errors import DataError
 from foveate.measure import decided, decided_by_shares
-from foveate.report.abilities import classes_of, embedder_of, view_of
+from foveate.report.abilities import classes_of, view_of
 from foveate.report.discovery.before_after import BeforeAfter, before_and_after
 from foveate.report.discovery.cues import EXCHANGED, Cue
 from foveate.report.discovery.cues.object_mark import OBJECT_MARK
-from foveate.report.discovery.experiments import Sheet
 from foveate.report.discovery.inquiry import Inquiry
 from foveate.report.discovery.judgement import Judgement, judge
 from foveate.report.discovery.marks import MARK
@@ -27,17 +24,14 @@ from foveate.report.discovery.mask_tests import MaskTests, mask_tests
 from foveate.report.discovery.objects import Objects, find_objects
 from foveate.report.discovery.observations import Observations, observe
 from foveate.report.discovery.probes import PropertyProbe, Reader, probe_all
-from foveate.report.discovery.slices import Slice, find_slices
-from foveate.report.heat import object_mask
-from foveate.report.reading import readable
+from foveate.report.discovery.sheets import Sheets
+from foveate.report.discovery.slices import Slice, embeddings_of, find_slices
 
 OBSERVED = 1000
 """Most images whose properties are probed, drawn at random; a probe of more would hardly be surer."""
 EXPERIMENTED = 768
 """Most images the experiments exchange properties between, when a cue is doubtful to the end: a pull is then known to
 about 4 of 100. Most cues are settled after 56 to 112."""
-TOGETHER = 16
-"""Images read at full size at a time."""
 PASSES = 3 * len(EXCHANGED) + 6
 """Predictions that each of the first images of the experiments costs, about: two a property, and the mask tests."""
 
@@ -57,7 +51,11 @@ class Groundwork:
     label_probes: list[PropertyProbe]
     seed: int = 0
     attribute_probes: list[PropertyProbe] = field(default_factory=list)
-    pictured: dict[tuple[str, int, int], Pictured] = field(default_factory=dict)
+    sheets: dict[int, Sheets] = field(default_factory=dict)
+
+    def sheets_of(self, images: int) -> Sheets:
+        """Up to ``images`` images for the experiments, shared by all models."""
+        return self.sheets.setdefault(images, Sheets(self.objects, self.seen.positions, images, self.seed))
 
     @property
     def cues(self) -> dict[str, Cue]:
@@ -199,7 +197,7 @@ def discover(
         return np.where(chosen < 0, chosen, place[chosen])
 
     predictions = decided_by_shares(probabilities)
-    sheet = make_sheet(system, base, probabilities, images, seed)
+    sheet = base.sheets_of(images).of(view_of(system), probabilities)
     rows = {int(position): row for row, position in enumerate(base.seen.positions)}
     at = [rows[int(position)] for position in sheet.positions]
     features = {key: values[at] for key, values in base.seen.features.items()}
@@ -213,94 +211,12 @@ def discover(
         asked.pulls, base.label_probes, answer_probes, base.cues, objects=base.objects.words, sure=base.objects.sure,
         nesting=asked.nesting,
     )  # fmt: skip
-    slices = find_slices(embeddings_of(system, base, say), labels, answers, seed=seed)
+    slices = find_slices(embeddings_of(system, base.objects, seen.positions, say), labels, answers, seed=seed)
     return Discovery(
         judgement, mask_tests(sheet, logits, named, source=base.objects.source, seed=seed), error_probes,
         [_described(s, base, predictions, names) for s in slices], base, predictions, names,
         *before_and_after(system, base.dataset, asked, judgement, names),
     )  # fmt: skip
-
-
-def make_sheet(system: System, base: Groundwork, probabilities: NDArray[np.float64], images: int, seed: int) -> Sheet:
-    """Images for the experiments at the size the model sees, with their masks; shared by models of the same view."""
-    pictured = _pictured(base, view_of(system), images, seed)
-    chances = probabilities[pictured.positions]
-    if not len(pictured.positions):
-        empty = np.zeros(0, dtype=np.int64)
-        return Sheet(pictured.images, pictured.masks, empty, empty, np.zeros(0), empty)
-    return Sheet(
-        pictured.images, pictured.masks, base.dataset.labels[pictured.positions], decided_by_shares(chances),
-        chances.max(1), pictured.positions, pictured.tight, lambda i: base.dataset[i].image, view_of(system),
-    )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Pictured:
-    """Images at the size a model sees: ``uint8 [n, 3, H, W]``, their generous and tight masks ``uint8 [n, H, W]``."""
-
-    images: Tensor
-    masks: Tensor
-    tight: Tensor
-    positions: NDArray[np.int64]
-
-
-def _pictured(base: Groundwork, view: Preprocess | None, images: int, seed: int) -> Pictured:
-    key = (repr(view), images, seed)
-    if key in base.pictured:
-        return base.pictured[key]
-    pixels: list[Tensor] = []
-    masks: list[Tensor] = []
-    tight: list[Tensor] = []
-    kept: list[int] = []
-    order = np.random.default_rng([seed, 2]).permutation(base.seen.positions)
-    for i, image in readable(base.dataset, order):
-        if len(kept) >= images:
-            break
-        (mask,), (close,) = base.objects.masks([image], [i]), tight_masks(base.objects, [image], [i])
-        if mask is None or close is None:
-            continue
-        height, width = image.shape[-2:]
-        size = view or Preprocess((height, width))
-        mask, close = ((size.prepare_mask(m) > 0.5).to(torch.uint8) for m in (mask, close))
-        if mask.float().mean() > 0.9:  # nothing but object: there is no background to exchange
-            continue
-        pixels.append(size.prepare(image))
-        masks.append(mask)
-        tight.append(close)
-        kept.append(i)
-    if kept:
-        found = Pictured(torch.stack(pixels), torch.stack(masks), torch.stack(tight), np.asarray(kept))
-    else:
-        empty = torch.zeros(0, 1, 1, dtype=torch.uint8)
-        found = Pictured(torch.zeros(0, 3, 1, 1, dtype=torch.uint8), empty, empty, np.zeros(0, dtype=np.int64))
-    base.pictured.clear()  # models of one view usually come together; more than one sheet would only take memory
-    base.pictured[key] = found
-    return found
-
-
-def tight_masks(objects: Objects, images: list[Tensor], positions: list[int]) -> list[Tensor | None]:
-    """Masks without a margin, ``float [H, W]``; None where there is none."""
-    if objects.locate is not None:
-        return [(mask > 0.5).float() for mask in objects.locate(images)]
-    found = [object_mask(objects.dataset, i, *image.shape[-2:]) for i, image in zip(positions, images, strict=True)]
-    return [None if mask is None or not (mask > 0.1).any() else (mask > 0.5).float() for mask in found]
-
-
-def embeddings_of(system: System, base: Groundwork, tick: Tick) -> NDArray[np.float64]:
-    """Features to cluster by: the model's own, those of the ViT that found the objects, or small pictures."""
-    embed = embedder_of(system) or base.objects.embed or _small_pictures
-    out: list[Tensor] = []
-    positions = base.seen.positions
-    for start in range(0, len(positions), TOGETHER):
-        images = [base.dataset[int(i)].image for i in positions[start : start + TOGETHER]]
-        tick(len(images))
-        out.append(embed(images))
-    return torch.cat(out).double().numpy()
-
-
-def _small_pictures(images: list[Tensor]) -> Tensor:
-    view = Preprocess((8, 8))
-    return torch.stack([view.prepare(image).float().flatten() for image in images])
 
 
 def _described(s: Slice, base: Groundwork, predictions: NDArray[np.int64], class_names: Sequence[str]) -> ErrorSlice:

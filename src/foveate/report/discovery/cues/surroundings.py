@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foveate.measure import fill_object
-from foveate.report.discovery.cues.cue import Cue, Glances, as_pixels, fine_detail, finer_half, luminance
+from foveate.report.discovery.cues.cue import Cue, Glances, fine_detail, finer_half, luminance
 
 # -- exchanging -----------------------------------------------------------------------------------
 
@@ -145,8 +145,8 @@ def read_background(seen: Glances) -> NDArray[np.float64]:
         coarse, detail, plates.std((2, 3)), plates.mean((2, 3)),
         plates.amax(1).std((1, 2))[:, None], plates.amin(1).std((1, 2))[:, None],
     ]  # fmt: skip
-    if seen.embed is not None:
-        described.append(seen.embed(list(as_pixels(plates))))
+    if seen.surroundings is not None:
+        described.append(seen.surroundings)
     return torch.cat([part.double() for part in described], 1).numpy()
 
 
