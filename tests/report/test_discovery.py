@@ -241,7 +241,7 @@ def test_a_mark_and_the_brightness_are_named() -> None:
         return torch.stack([-score, score], 1)
 
     def by_light(x: Tensor) -> Tensor:
-        score = 400 * (x[:, :, 2:7].mean((1, 2, 3)) - middle_light)
+        score = 400 * (x[:, :, 2:7].mean((2, 3)) @ luma - middle_light)
         return torch.stack([-score, score], 1)
 
     lit = np.clip(pixels * np.where(has, 1.25, 0.8)[:, None, None, None], 0, 255).astype(np.uint8)

@@ -65,10 +65,12 @@ class Inquiry:
         self._on_the_object()
         accused = [pull for pull in self.pulls if accuses(pull)]
         if len(accused) > 1:
-            self.nesting = disentangle(self.sheet, self.predict, accused)
+            self.nesting = disentangle(self.sheet, self.predict, accused, self.features)
         whole = next((pull for pull in accused if pull.cue.key == "background"), None)
-        if whole is not None and whole.cue.key not in self.nesting.explained:
-            self._search(whole)
+        if whole is not None:
+            by = self.nesting.explained.get(whole.cue.key)
+            if by is None or by.aspect is not None:  # the marks of a text look like sharpness
+                self._search(whole, [pull for pull in accused if pull.cue.key not in self.nesting.explained])
         return self
 
     def predict(self, batch: Tensor) -> NDArray[np.int64]:
@@ -114,8 +116,12 @@ class Inquiry:
         if found is not None:
             self.pulls.append(found)
 
-    def _search(self, whole: Pull) -> None:
-        """Look for a mark beside the object that explains the background's pull, or stands beside it."""
+    def _search(self, whole: Pull, others: Sequence[Pull]) -> None:
+        """Look for a mark beside the object that explains the background's pull, or stands beside it.
+
+        ``others`` are the cues that stand so far: a mark in a known place is that place's, and what donors lose with
+        their marks was the marks'.
+        """
         self.marks = find_marks(self.sheet, self.logits)
         drawn = mark_pairs(self.sheet, self.marks, np.random.default_rng([self.seed, 4]))
         marked = with_marks(self.sheet, self.marks)
@@ -125,14 +131,30 @@ class Inquiry:
         self.pulls.append(found)
         if not accuses(found):
             return
-        pairs = found.pairs[:COMPARED]
-        full = pull_of_pairs(self.sheet, whole.cue, self.predict, pairs)
-        rest = pull_of_pairs(without_marks(self.sheet, self.marks), whole.cue, self.predict, pairs)
+        pairs, explained = found.pairs[:COMPARED], self.nesting.explained
+        own = pull_of_pairs(marked, MARK, self.predict, pairs)
+        for place in (pull.cue for pull in others if pull.cue.region is not None):
+            if pull_of_pairs(marked, MARK.without(place), self.predict, pairs) < STANDS * own:
+                explained[MARK.key] = place
+                return
+        bare = without_marks(self.sheet, self.marks)
+
+        def with_and_without(cue: Cue) -> tuple[float, float]:
+            full = pull_of_pairs(self.sheet, cue, self.predict, pairs)
+            return full, pull_of_pairs(bare, cue, self.predict, pairs)
+
+        full, rest = with_and_without(whole.cue)
         held = self.nesting.holds[MARK.key] = share_held(full, rest)
         if held < ADDS:
-            self.nesting.explained[MARK.key] = whole.cue
-        elif rest < max(STANDS * full, FOUND_GAP):
-            self.nesting.explained[whole.cue.key] = MARK
+            explained[MARK.key] = explained.get(whole.cue.key, whole.cue)
+            return
+        if rest < max(STANDS * full, FOUND_GAP):
+            explained[whole.cue.key] = MARK
+        for pull in others:
+            if pull.cue.aspect is not None:
+                full, rest = with_and_without(pull.cue)
+                if rest < max(STANDS * full, FOUND_GAP / 2):
+                    explained[pull.cue.key] = MARK
 
 
 def accuses(pull: Pull) -> bool:

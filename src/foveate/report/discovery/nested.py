@@ -7,16 +7,17 @@ what is left of the pull is its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from foveate.report.discovery.cues import BY_KEY, Cue
-from foveate.report.discovery.experiments import Predict, Pull, Sheet, pull_of_pairs
+from foveate.report.discovery.experiments import Predict, Pull, Sheet, Triple, pull_of_pairs
 from foveate.report.gaps import FOUND_GAP
 
 COMPARED = 64
@@ -56,7 +57,9 @@ def wholes(cue: Cue) -> list[str]:
     return out
 
 
-def disentangle(sheet: Sheet, predict: Predict, accused: Sequence[Pull]) -> Nesting:
+def disentangle(
+    sheet: Sheet, predict: Predict, accused: Sequence[Pull], features: Mapping[str, NDArray[np.float64]] | None = None
+) -> Nesting:
     """Tell accused cues apart that hold each other.
 
     First the parts among themselves, strongest first: one that loses its pull when a stronger one is given back is
@@ -82,7 +85,7 @@ def disentangle(sheet: Sheet, predict: Predict, accused: Sequence[Pull]) -> Nest
         else:
             found.explained[pull.cue.key] = by.cue
     if whole is not None:
-        _of_the_whole(sheet, predict, whole, kept, found)
+        _of_the_whole(sheet, predict, whole, kept, found, features or {})
     return found
 
 
@@ -125,16 +128,24 @@ def _stands(sheet: Sheet, predict: Predict, pull: Pull, strong: Pull) -> bool:
     return pull_of_pairs(sheet, pull.cue.without(strong.cue), predict, pairs) >= max(STANDS * own, FOUND_GAP / 2)
 
 
-def _of_the_whole(sheet: Sheet, predict: Predict, whole: Pull, kept: Sequence[Pull], found: Nesting) -> None:
+def _of_the_whole(
+    sheet: Sheet,
+    predict: Predict,
+    whole: Pull,
+    kept: Sequence[Pull],
+    found: Nesting,
+    features: Mapping[str, NDArray[np.float64]],
+) -> None:
     if not kept:
         return
     pairs = whole.pairs[:COMPARED]
     full = pull_of_pairs(sheet, whole.cue, predict, pairs)
     for pull in kept:
-        rest = pull_of_pairs(sheet, whole.cue.without(pull.cue), predict, pairs)
-        found.holds[pull.cue.key] = share_held(full, rest)
-        if pull.cue.receives is not None:  # what cannot be given back is known by its own pull alone
-            found.holds[pull.cue.key] = max(found.holds[pull.cue.key], min(1.0, pull.value / max(whole.value, 1e-9)))
+        mine, of = _given_back_to(pull.cue, whole, features), full
+        if mine != pairs:
+            of = pull_of_pairs(sheet, whole.cue, predict, mine)
+        rest = pull_of_pairs(sheet, whole.cue.without(pull.cue), predict, mine)
+        found.holds[pull.cue.key] = share_held(of, rest)
     bare = whole.cue
     for pull in kept:
         bare = bare.without(pull.cue)
@@ -145,6 +156,15 @@ def _of_the_whole(sheet: Sheet, predict: Predict, whole: Pull, kept: Sequence[Pu
                 found.explained[pull.cue.key] = whole.cue
     else:
         found.explained[whole.cue.key] = max(kept, key=lambda pull: found.holds[pull.cue.key]).cue
+
+
+def _given_back_to(cue: Cue, whole: Pull, features: Mapping[str, NDArray[np.float64]]) -> tuple[Triple, ...]:
+    """The pairs of the whole's exchange in which a part can be given back: coarse images, where it only coarsens."""
+    if cue.receives is None or cue.key not in features:
+        return whole.pairs[:COMPARED]
+    fine = cue.receives(features[cue.key])
+    coarse = tuple(pair for pair in whole.pairs if not fine[pair[0]])[:COMPARED]
+    return coarse if len(coarse) >= COMPARED // 4 else whole.pairs[:COMPARED]
 
 
 def share_held(full: float, rest: float) -> float:

@@ -15,6 +15,8 @@ from foveate.report.discovery.experiments import Sheet
 from foveate.report.discovery.objects import Objects
 from foveate.report.reading import readable
 
+TOGETHER = 16
+"""Images read at a time."""
 ALL_OBJECT = 0.9
 """An image whose object covers more than this has no background to exchange."""
 
@@ -59,21 +61,25 @@ class Sheets:
         masks: list[tuple[Tensor, Tensor]] = []
         kept: list[int] = []
         order = np.random.default_rng([self.seed, 2]).permutation(self.positions)
-        for i, image in readable(self.objects.dataset, order):
+        for start in range(0, len(order), TOGETHER):
             if len(kept) >= self.most:
                 break
-            (wide,), (tight,) = self.objects.masks([image], [i]), self.objects.tight([image], [i])
-            if wide is None or tight is None:
-                continue
-            size = view or Preprocess((image.shape[-2], image.shape[-1]))
-            wide, tight = ((size.prepare_mask(mask) > 0.5).to(torch.uint8) for mask in (wide, tight))
-            if wide.float().mean() > ALL_OBJECT:
-                continue
-            pixels.append(size.prepare(image))
-            masks.append((wide, tight))
-            kept.append(i)
+            found = dict(readable(self.objects.dataset, order[start : start + TOGETHER]))
+            images, mine = list(found.values()), list(found)
+            wides, tights = self.objects.masks(images, mine), self.objects.tight(images, mine)
+            for i, image, wide, tight in zip(mine, images, wides, tights, strict=True):
+                if wide is None or tight is None:
+                    continue
+                size = view or Preprocess((image.shape[-2], image.shape[-1]))
+                wide, tight = ((size.prepare_mask(mask) > 0.5).to(torch.uint8) for mask in (wide, tight))
+                if wide.float().mean() > ALL_OBJECT:
+                    continue
+                pixels.append(size.prepare(image))
+                masks.append((wide, tight))
+                kept.append(i)
         if not kept:
             empty = torch.zeros(0, 1, 1, dtype=torch.uint8)
             return Pictured(torch.zeros(0, 3, 1, 1, dtype=torch.uint8), empty, empty, np.zeros(0, dtype=np.int64))
-        wides, tights = (torch.stack(kind) for kind in zip(*masks, strict=True))
-        return Pictured(torch.stack(pixels), wides, tights, np.asarray(kept, dtype=np.int64))
+        wide_ones, tight_ones = (torch.stack(kind[: self.most]) for kind in zip(*masks, strict=True))
+        kept = kept[: self.most]
+        return Pictured(torch.stack(pixels[: self.most]), wide_ones, tight_ones, np.asarray(kept, dtype=np.int64))

@@ -4,7 +4,7 @@ A new cue is a :class:`Cue` in a file of this folder and a line in ``CUES``; pro
 JSON take it from there.
 
 >>> [cue.key for cue in CUES if cue.part_of == "background" and cue.family is None]
-['frame', 'brightness', 'sharpness', 'colour', 'vignette']
+['frame', 'brightness', 'sharpness', 'colour', 'vignette', 'jpeg']
 """
 
 from foveate.report.discovery.cues.columns import column, given_attribute, read_columns
@@ -16,7 +16,7 @@ from foveate.report.discovery.cues.places import CORNER_CUES, FRAME_CUE
 from foveate.report.discovery.cues.surroundings import BACKGROUND, BRIGHTNESS, COLOUR, SHARPNESS, VIGNETTE
 
 CUES: tuple[Cue, ...] = (
-    BACKGROUND, *CORNER_CUES, FRAME_CUE, BRIGHTNESS, SHARPNESS, COLOUR, VIGNETTE, QUALITY, SIZE, POSITION, SHAPE,
+    *CORNER_CUES, FRAME_CUE, BRIGHTNESS, SHARPNESS, COLOUR, VIGNETTE, QUALITY, BACKGROUND, SIZE, POSITION, SHAPE,
     COMPRESSION,
 )  # fmt: skip
 """Every property of a picture, in the order of the tests."""
