@@ -141,7 +141,7 @@ def spoken_for(features: NDArray[np.float64], answers: NDArray[np.int64]) -> dic
 
     >>> x = np.array([[0.0], [0.1], [0.2], [1.0], [1.1], [1.2]])
     >>> spoken_for(x, np.array([0, 0, 0, 1, 1, 1]))[1].round(1).tolist()[::3]
-    [0.1, 0.7]
+    [-0.0, 0.8]
     """
     spread = features.std(0)
     x = np.clip((features - features.mean(0))[:, spread > 1e-9] / spread[spread > 1e-9], -6, 6)

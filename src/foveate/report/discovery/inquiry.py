@@ -25,7 +25,17 @@ from foveate.report.discovery.experiments import (
 )
 from foveate.report.discovery.judgement import HINT
 from foveate.report.discovery.marks import MARK, Box, find_marks, mark_pairs, with_marks, without_marks
-from foveate.report.discovery.nested import ADDS, COMPARED, STANDS, Nesting, disentangle, share_held, shared
+from foveate.report.discovery.nested import (
+    ADDS,
+    COMPARED,
+    LEAST_LEFT,
+    LEFT,
+    STANDS,
+    Nesting,
+    disentangle,
+    share_held,
+    shared,
+)
 from foveate.report.gaps import FOUND_GAP
 
 TESTS = len(EXCHANGED) + 2
@@ -148,7 +158,7 @@ class Inquiry:
         if held < ADDS:
             explained[MARK.key] = explained.get(whole.cue.key, whole.cue)
             return
-        if rest < max(STANDS * full, FOUND_GAP):
+        if rest < max(LEFT * full, LEAST_LEFT):
             explained[whole.cue.key] = MARK
         for pull in others:
             if pull.cue.aspect is not None:

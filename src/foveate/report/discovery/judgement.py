@@ -142,7 +142,7 @@ def smallest_found(pull: Pull, tests: int) -> float:
     >>> from foveate.report.discovery.cues import BY_KEY
     >>> few, many = (Pull(BY_KEY["background"], n, 0.0, -1.96 / n, 1.96 / n, 0.5, 0.9, 0.9) for n in (40, 240))
     >>> round(smallest_found(few, 9), 2), round(smallest_found(many, 9), 2)
-    (0.33, 0.13)
+    (0.3, 0.12)
     """
     noise = max(0.0, ((pull.high - pull.low) / (2 * Z95)) ** 2 * pull.n - OPEN / pull.n)
     sure = NormalDist().inv_cdf(1 - 0.05 / tests)

@@ -20,10 +20,12 @@ from foveate.report.discovery.cues import BY_KEY, Cue
 from foveate.report.discovery.experiments import Predict, Pull, Sheet, Triple, pull_of_pairs
 from foveate.report.gaps import FOUND_GAP
 
-COMPARED = 64
+COMPARED = 80
 """Images on which an exchange and the same exchange without a part are compared."""
 STANDS = 0.4
-"""A cue that keeps this share of its pull when another is given back counts beside it."""
+"""A part that keeps this share of its pull when another is given back counts beside it."""
+LEFT, LEAST_LEFT = 0.45, 0.13
+"""A whole that keeps this share of its pull, and this much of it, when its parts are given back counts beside them."""
 ADDS = 0.2
 """A part that takes less than this share from the pull of the whole is only a bit of it."""
 ALONG = 0.5
@@ -150,7 +152,7 @@ def _of_the_whole(
     for pull in kept:
         bare = bare.without(pull.cue)
     rest = full * (1 - max(found.holds.values())) if len(kept) == 1 else pull_of_pairs(sheet, bare, predict, pairs)
-    if rest >= max(STANDS * full, FOUND_GAP):
+    if rest >= max(LEFT * full, LEAST_LEFT):
         for pull in kept:
             if pull.cue.aspect is not None or found.holds[pull.cue.key] < ADDS:
                 found.explained[pull.cue.key] = whole.cue

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from foveate.report.discovery.cues.cue import Cue, Glances, finer_half
 
-QUALITIES = (10, 20, 35, 50, 70, 90)
+QUALITIES = (10, 20, 35, 50, 70)
 """Qualities that are told apart."""
 PLAIN = 100
 """What a picture without traces of JPEG counts as."""

@@ -84,10 +84,9 @@ def _blurred(images: Tensor, width: float) -> Tensor:
 
 
 def exchange_vignette(x: Tensor, mask: Tensor, donor: Tensor, donor_mask: Tensor) -> Tensor:
-    """``x`` with the donor's fall of light towards the corners."""
+    """``x`` with the donor's fall of light towards the corners; the middle stays as bright as it is."""
     change = falloff(donor, donor_mask) - falloff(x, mask)
-    reach = _radius(*x.shape[-2:]).to(x)
-    gain = torch.exp(change.clamp(-3, 3).view(-1, 1, 1) * (reach - reach.mean()))
+    gain = torch.exp(change.clamp(-3, 3).view(-1, 1, 1) * _radius(*x.shape[-2:]).to(x))
     return (x * gain[:, None]).clamp(0, 255)
 
 
