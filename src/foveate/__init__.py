@@ -26,6 +26,7 @@ _FOLDERS = (
     "look",
     "measure",
     "pool",
+    "remedy",
     "report",
     "restrict",
     "systems",
@@ -34,9 +35,10 @@ _NAMES = {
     "evaluate": "assess",
     "entanglement": "assess",
     "load": "assemble.saving",
-    "wrap": "assemble.wrapped",
-    "Wrapped": "assemble.wrapped",
+    "wrap": "assemble.wrapping",
+    "Wrapped": "assemble.wrapping",
     "audit": "report",
+    "cure": "remedy",
     "FoveateError": "errors",
 }
 
