@@ -24,7 +24,7 @@ from foveate.report.discovery.experiments import (
     pull_of_pairs,
 )
 from foveate.report.discovery.judgement import HINT
-from foveate.report.discovery.marks import MARK, Box, find_marks, mark_pairs, with_marks, without_marks
+from foveate.report.discovery.marks import MARK, PUT, Box, find_marks, mark_pairs, with_marks, without_marks
 from foveate.report.discovery.nested import (
     ADDS,
     COMPARED,
@@ -88,8 +88,9 @@ class Inquiry:
 
     def shown(self, cue: Cue, recipients: Sequence[int], donors: Sequence[int]) -> Tensor:
         """The exchange as it was made, ``uint8 [B, 3, H, W]``."""
-        sheet = with_marks(self.sheet, self.marks) if cue.key == MARK.key else self.sheet
-        return exchange(sheet, cue, recipients, donors)
+        if cue.key == MARK.key:
+            return exchange(with_marks(self.sheet, self.marks), PUT, recipients, donors)
+        return exchange(self.sheet, cue, recipients, donors)
 
     def _plan(self, cue: Cue, generous: bool = False) -> Plan:
         looks = planned_looks(len(self.sheet))
@@ -134,17 +135,17 @@ class Inquiry:
         """
         self.marks = find_marks(self.sheet, self.logits)
         drawn = mark_pairs(self.sheet, self.marks, np.random.default_rng([self.seed, 4]))
-        marked = with_marks(self.sheet, self.marks)
-        found = measure_pull(marked, MARK, self.predict, plan=self._plan(MARK), drawn=drawn, seed=self.seed)
+        there = with_marks(self.sheet, self.marks)
+        found = measure_pull(there, PUT, self.predict, plan=self._plan(PUT), drawn=drawn, seed=self.seed)
         if found is None:
             return
-        self.pulls.append(found)
+        self.pulls.append(replace(found, cue=MARK))
         if not accuses(found):
             return
         pairs, explained = found.pairs[:COMPARED], self.nesting.explained
-        own = pull_of_pairs(marked, MARK, self.predict, pairs)
+        own = pull_of_pairs(there, PUT, self.predict, pairs)
         for place in (pull.cue for pull in others if pull.cue.region is not None):
-            if pull_of_pairs(marked, MARK.without(place), self.predict, pairs) < STANDS * own:
+            if pull_of_pairs(there, PUT.without(place), self.predict, pairs) < STANDS * own:
                 explained[MARK.key] = place
                 return
         bare = without_marks(self.sheet, self.marks)

@@ -37,9 +37,12 @@ def exchange_mark(x: Tensor, mask: Tensor, donor: Tensor, donor_mask: Tensor) ->
 
 
 MARK = Cue(
-    "mark", "a mark or a thing beside the object", exchange=exchange_mark, part_of="background",
-    trial="Give {object} picture {theirs}", theirs="the mark of {donor}",
+    "mark", "a mark or a thing beside the object", part_of="background", trial="Give {object} picture {theirs}",
+    theirs="the mark of {donor}",
 )  # fmt: skip
+"""What a verdict names: it has no exchange of its own, since only images that were searched are known to have it."""
+PUT = replace(MARK, exchange=exchange_mark)
+"""The exchange, for a sheet from :func:`with_marks`."""
 
 
 def windows(height: int, width: int, share: float, inside: Box | None = None) -> list[Box]:
@@ -109,7 +112,7 @@ def _margin(scores: NDArray[np.float32], answer: int) -> NDArray[np.float64]:
 
 
 def with_marks(sheet: Sheet, found: dict[int, Box]) -> Sheet:
-    """The sheet with the found windows for masks (0 elsewhere), for :data:`MARK`."""
+    """The sheet with the found windows for masks (0 elsewhere), for :data:`PUT`."""
     height, width = sheet.images.shape[-2:]
     masks = torch.zeros(len(sheet), height, width, dtype=torch.uint8)
     for i, box in found.items():
