@@ -229,6 +229,7 @@ VERBS: dict[str, Verb] = {
             "--objects": "objects",
             "--groups-out": "file",
             "--examples": "whole",
+            "--minutes": "number",
             "--classes": "text",
             "--size": "size",
             "--mean": "triple",
