@@ -1,6 +1,6 @@
 """Does the audit name the shortcut, and leave models without one alone? Hits and false alarms over cue kinds and seeds.
 
-``python -m benchmarks discovery_study --seeds 5 --out discovery.csv`` trains a classifier for every kind of planted cue
+``python -m benchmarks.discovery_study --seeds 5 --out discovery.csv`` trains a classifier for every kind of planted cue
 and audits it on images *without attributes and masks*. Protocol:
 
 - **Images**: critters (48 px) with a small network trained from scratch; with ``--pets FOLDER`` photographs of cats and

@@ -210,6 +210,7 @@ def discover(
     error_probes = probe_all(seen.features, right, "errors", seed=seed) if (1 - right).sum() >= 5 else []
     judgement = judge(
         asked.pulls, base.label_probes, answer_probes, base.cues, objects=base.objects.words, sure=base.objects.sure,
+        estimated=base.objects.estimated,
         nesting=asked.nesting,
     )  # fmt: skip
     slices = find_slices(embeddings_of(system, base.objects, seen.positions, say), labels, answers, seed=seed)

@@ -161,6 +161,7 @@ def judge(
     *,
     objects: str,
     sure: bool = True,
+    estimated: bool = False,
     nesting: Nesting | None = None,
 ) -> Judgement:
     """Put the evidence together.
@@ -171,6 +172,7 @@ def judge(
         cues: every cue that was read or exchanged, by key.
         objects: where the masks come from, in words.
         sure: whether the masks are good enough to accuse on their ground.
+        estimated: whether they are guesses of a network: then moving an object must turn 10 of 100 answers surely.
         nesting: which cue explains which; by default a part is taken for a bit of its whole unless it pulls alike.
     """
     told = {probe.key: probe for probe in label_probes}
@@ -179,7 +181,8 @@ def judge(
     suspects: list[Suspect] = []
     for pull, q in zip(pulls, adjusted, strict=True):
         level = of_both_cuts(level_of(pull, float(q)), pull.generous)
-        if pull.cue.needs_objects and not sure and level is Level.FOUND:
+        moved = estimated and not pull.cue.cuts and pull.low < FOUND_GAP
+        if pull.cue.needs_objects and level is Level.FOUND and (moved or not sure):
             level = Level.HINT
         pull, key = replace(pull, adjusted=float(q)), pull.cue.key
         suspects.append(Suspect(pull.cue, level, pull, label=told.get(key), answers=follow.get(key)))

@@ -26,6 +26,8 @@ SEARCHED = 10
 """Images of a class that are searched."""
 COARSE, FINE = 0.4, 0.25
 """Sides of the windows, as shares of the picture's."""
+SHRUNK = 0.8
+"""A small window is taken for the large one around it when this share of what the answer loses goes with it."""
 ON_OBJECT = 0.3
 """A window that the object covers more than this share of is not beside it."""
 
@@ -103,7 +105,7 @@ def _most_missed(sheet: Sheet, i: int, logits: Logits) -> Box | None:
         return None
     small = free(windows(height, width, FINE, best))
     fine = drops(small) if small else np.zeros(0)
-    return small[int(fine.argmax())] if len(fine) and fine.max() >= 0.6 * coarse.max() else best
+    return small[int(fine.argmax())] if len(fine) and fine.max() >= SHRUNK * coarse.max() else best
 
 
 def _margin(scores: NDArray[np.float32], answer: int) -> NDArray[np.float64]:
