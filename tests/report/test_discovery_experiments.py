@@ -24,7 +24,7 @@ from foveate.report.discovery.cues.surroundings import (
 )
 from foveate.report.discovery.experiments import (
     FIRST_LOOK,
-    Plan,
+    PullPlan,
     Sheet,
     donor_pools,
     draw_donors,
@@ -256,7 +256,7 @@ def test_an_experiment_stops_as_soon_as_it_is_clear() -> None:
 
         return said
 
-    plan = Plan(planned_looks(400), tests=14)
+    plan = PullPlan(planned_looks(400), tests=14)
     free = measure_pull(sheet, BY_KEY["background"], counted(reads_object), plan=plan)
     assert free is not None
     assert free.n == FIRST_LOOK
@@ -283,7 +283,7 @@ def test_intervals_of_all_looks_together_hold_the_true_pull() -> None:
             # who follows is drawn anew for every question; the others always say 0 or 1 by the object
             return np.where(rng.random(len(x)) < 0.15, reads_scene(x), reads_object(x))
 
-        pull = measure_pull(told, BY_KEY["background"], reads, plan=Plan(planned_looks(200), tests=14), seed=seed)
+        pull = measure_pull(told, BY_KEY["background"], reads, plan=PullPlan(planned_looks(200), tests=14), seed=seed)
         assert pull is not None
         missed += not pull.low <= 0.15 <= pull.high
     assert missed <= 10

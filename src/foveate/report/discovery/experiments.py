@@ -236,7 +236,7 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PullPlan:
     """How one experiment is run.
 
     Attributes:
@@ -263,7 +263,7 @@ def measure_pull(
     cue: Cue,
     predict: Predict,
     *,
-    plan: Plan | None = None,
+    plan: PullPlan | None = None,
     drawn: NDArray[np.int64] | None = None,
     seed: int = 0,
     batch_size: int = 32,
@@ -279,7 +279,7 @@ def measure_pull(
     """
     if cue.exchange is None:
         return None
-    plan = plan or Plan([len(sheet)])
+    plan = plan or PullPlan([len(sheet)])
     drawn = drawn_pairs(sheet, cue, plan, seed) if drawn is None else drawn
     if len(drawn) < FEWEST_TESTED:
         return None
@@ -298,7 +298,7 @@ def measure_pull(
     return found
 
 
-def drawn_pairs(sheet: Sheet, cue: Cue, plan: Plan, seed: int) -> NDArray[np.int64]:
+def drawn_pairs(sheet: Sheet, cue: Cue, plan: PullPlan, seed: int) -> NDArray[np.int64]:
     """Recipients in random order, each with a donor taken for its own class and one taken for another, ``[n, 3]``."""
     rng = np.random.default_rng([seed, sum(map(ord, cue.key))])
     place, usable = usable_images(sheet, cue), np.ones(len(sheet), dtype=bool)
@@ -347,7 +347,7 @@ def _control(sheet: Sheet, cue: Cue, predict: Predict, tally: Tally, generous: b
             tally.right[row] = (bool(said == truth), tally.right[row][1])
 
 
-def _counted(cue: Cue, sheet: Sheet, tally: Tally, plan: Plan, before: Pull | None) -> Pull:
+def _counted(cue: Cue, sheet: Sheet, tally: Tally, plan: PullPlan, before: Pull | None) -> Pull:
     gains = tally.gains
     mean, n = float(gains.mean()), len(gains)
     error = math.sqrt((float(gains.var()) * n + OPEN) / n / n)

@@ -14,8 +14,8 @@ from foveate.report.discovery.cues import EXCHANGED, Cue
 from foveate.report.discovery.cues.object_mark import find_mark, marked, object_mark
 from foveate.report.discovery.experiments import (
     ERROR,
-    Plan,
     Pull,
+    PullPlan,
     Sheet,
     drawn_pairs,
     exchange,
@@ -92,9 +92,9 @@ class Inquiry:
             return exchange(with_marks(self.sheet, self.marks), PUT, recipients, donors)
         return exchange(self.sheet, cue, recipients, donors)
 
-    def _plan(self, cue: Cue, generous: bool = False) -> Plan:
+    def _plan(self, cue: Cue, generous: bool = False) -> PullPlan:
         looks = planned_looks(len(self.sheet))
-        return Plan(looks, TESTS, self.features.get(cue.key), generous, self._late)
+        return PullPlan(looks, TESTS, self.features.get(cue.key), generous, self._late)
 
     def _late(self) -> bool:
         return self.deadline is not None and time.monotonic() > self.deadline

@@ -20,7 +20,7 @@ from foveate.report.discovery.cues.cue import Cue, as_pixels
 from foveate.report.discovery.cues.surroundings import soft
 from foveate.report.discovery.experiments import Sheet
 
-Logits = Callable[[Tensor], NDArray[np.float32]]
+WindowScores = Callable[[Tensor], NDArray[np.float32]]
 Box = tuple[int, int, int, int]
 SEARCHED = 10
 """Images of a class that are searched."""
@@ -69,7 +69,7 @@ def box_mask(box: Box, height: int, width: int) -> Tensor:
     return out
 
 
-def find_marks(sheet: Sheet, logits: Logits) -> dict[int, Box]:
+def find_marks(sheet: Sheet, logits: WindowScores) -> dict[int, Box]:
     """The window beside the object that a sure answer hangs on most, by row of the sheet, for a few images a class."""
     found: dict[int, Box] = {}
     for k in np.unique(sheet.predictions[sheet.predictions >= 0]):
@@ -81,7 +81,7 @@ def find_marks(sheet: Sheet, logits: Logits) -> dict[int, Box]:
     return found
 
 
-def _most_missed(sheet: Sheet, i: int, logits: Logits) -> Box | None:
+def _most_missed(sheet: Sheet, i: int, logits: WindowScores) -> Box | None:
     image, object_ = sheet.images[i].float(), sheet.masks[i] if sheet.tight is None else sheet.tight[i]
     height, width = image.shape[-2:]
 
