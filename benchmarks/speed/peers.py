@@ -15,12 +15,12 @@ from pathlib import Path
 PEERS = {
     # SpuCo's trainers import its text models and WILDS when they are imported
     "spuco": ["spuco==2.0.3", "wilds==2.0.0", "transformers==4.57.1", "tokenizers==0.22.1", "huggingface_hub==0.36.0"],
-    "wilds": ["wilds==2.0.0"],
+    "wilds": ["wilds==2.0.0", "torch_scatter"],
     "s2wrapper": ["s2wrapper"],
 }
 TRIED = {
     "spuco": "from spuco.robust_train import ERM, GroupDRO",
-    "wilds": "from wilds.common.metrics.all_metrics import Accuracy",
+    "wilds": "from wilds.common.metrics.all_metrics import Accuracy\nimport torch_scatter",
     "s2wrapper": "import s2wrapper",
 }
 PATIENCE = 240
@@ -48,7 +48,7 @@ def python_with(peer: str) -> Path:
     trial = [str(python), "-c", f"from foveate import compat\n{TRIED[peer]}"]
     if subprocess.run(trial, capture_output=True, timeout=PATIENCE).returncode:
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", "--python", str(python)]
-        _call([*pip, "install", "--no-deps", *PEERS[peer]], f"{' '.join(PEERS[peer])} cannot be installed")
+        _call([*pip, "install", "--no-deps", "--only-binary=:all:", *PEERS[peer]], f"{' '.join(PEERS[peer])} cannot be installed")
         _call(trial, f"{peer} cannot be imported")
     return python
 
