@@ -47,8 +47,9 @@ def python_with(peer: str) -> Path:
     (inside / "beside.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
     trial = [str(python), "-c", f"from foveate import compat\n{TRIED[peer]}"]
     if subprocess.run(trial, capture_output=True, timeout=PATIENCE).returncode:
-        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", "--python", str(python)]
-        _call([*pip, "install", "--no-deps", "--only-binary=:all:", *PEERS[peer]], f"{' '.join(PEERS[peer])} cannot be installed")
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", "--python", str(python), "install"]
+        wanted = PEERS[peer]
+        _call([*pip, "--no-deps", "--only-binary=:all:", *wanted], f"{' '.join(wanted)} cannot be installed")
         _call(trial, f"{peer} cannot be imported")
     return python
 
