@@ -65,6 +65,14 @@ def test_the_notes_type_no_figures() -> None:
     assert not re.findall(r"\d+ / \d+", text), "figures of seeds are {seeds STUDY/DATASET: METHOD}"
 
 
+def test_pages_quote_results_and_type_none() -> None:
+    """Where results are told outside the page that is made from records, they are told in words and with a link."""
+    told = (ROOT / "docs" / "a2.md").read_text(encoding="utf-8").partition("## What was measured")[2]
+    assert "results.md#pets-a2" in told
+    told = re.sub(r"`[^`]*`|\]\([^)]*\)", "", told)
+    assert not re.findall(r"\d*\.\d+|\d+ / \d+|\(\d+\)", told)
+
+
 def test_retired_rows_are_named_so() -> None:
     """Rows of a command that is gone are retired, by their file's name and on the page."""
     for path in (ROOT / "benchmarks" / "results").glob("*.csv"):
