@@ -82,7 +82,7 @@ def audit(
     benchmark = open_data(data, root)
     dataset = audited = chosen_split(benchmark, split)
     if ignore_attributes:
-        dataset = _without_attributes(dataset)
+        dataset = dataset.without_attributes()
     loaded = {
         label: open_model(model, dataset, classes=classes, size=size, mean=mean, std=std, trust=trust)
         for label, model in zip(_labels(models), models, strict=True)
@@ -170,14 +170,6 @@ def _labels(models: list[str]) -> list[str]:
     from foveate.cli.inputs import labels_of
 
     return labels_of([Path(model.partition("@")[0] if "@" in model else model) for model in models])
-
-
-def _without_attributes(dataset: GroupedDataset) -> GroupedDataset:
-    from foveate.data.dataset import GroupedDataset
-
-    return GroupedDataset(
-        dataset.images, dataset.labels, dataset.class_names, masks=dataset.masks, boxes=dataset.boxes, name=dataset.name
-    )
 
 
 def _write_groups(result: Audit, benchmark: Benchmark, audited: GroupedDataset, out: Path, quiet: bool) -> None:

@@ -42,7 +42,7 @@ class TrainSettings(BaseModel):
         seed: one seed for weights, order, augmentation and dropout; from 0 to 2**32 - 1, what NumPy takes.
         checkpoint: file for resumable training, or None.
         checkpoint_every: epochs between checkpoints.
-        progress: show a progress bar when the output is a terminal.
+        progress: show a progress bar, or where the output is no terminal a line now and then.
 
     >>> TrainSettings(epochs=3, lr=0.01).schedule
     'cosine'
