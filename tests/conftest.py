@@ -29,6 +29,14 @@ def erm(data: Benchmark) -> fv.ERM:
     return fv.ERM("micro_resnet", epochs=6, lr=3e-3, **SMALL).fit(data.train, val=data.val)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What is kept between runs must not come from an earlier one, nor stay on the machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FOVEATE_CACHE", str(tmp_path_factory.mktemp("features")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("store")

@@ -34,8 +34,8 @@ _NAMES = {
     "evaluate": "assess",
     "entanglement": "assess",
     "load": "assemble.saving",
-    "wrap": "assemble.wrapped",
-    "Wrapped": "assemble.wrapped",
+    "wrap": "assemble.wrapping",
+    "Wrapped": "assemble.wrapping",
     "audit": "report",
     "FoveateError": "errors",
 }

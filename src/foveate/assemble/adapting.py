@@ -141,5 +141,9 @@ class FrozenBase(Frozen):
             )
         network = network_of(base)
         if network is None:
-            raise ModelError(f"{self.who} needs a base that ends in a network; {type(base).__name__} does not.")
+            box = getattr(getattr(base, "abilities", None), "why", "")
+            because = f" ({base.name} is a black box: {box})" if box else ""
+            raise ModelError(
+                f"{self.who} needs a base that ends in a network; {type(base).__name__} does not{because}."
+            )
         self.model_ = FrozenModel(copy.deepcopy(network.cpu().backbone), base.preprocess_)

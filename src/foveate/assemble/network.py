@@ -7,7 +7,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from foveate.decide.heads import build_head
-from foveate.extract import Backbone, BackboneSpec, create_backbone
+from foveate.extract import Backbone
+from foveate.extract.backbone import rebuilt
 from foveate.look import Gaze, gradcam
 from foveate.registries import POOLS
 
@@ -60,7 +61,7 @@ class Network(nn.Module):
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Network:
         """An untrained network of the same architecture."""
-        backbone = create_backbone(BackboneSpec.from_dict(values["backbone"]))
+        backbone = rebuilt(values["backbone"])
         return cls.build(
             backbone,
             values["classes"],
@@ -76,7 +77,7 @@ class Network(nn.Module):
     @property
     def reads_maps(self) -> bool:
         """Whether the pooled features are made from the maps (not so for a ViT that reads its CLS token)."""
-        return self.pool is not None or not self.backbone.is_vit
+        return self.pool is not None or self.backbone.pools_maps
 
     def embed(self, x: Tensor) -> Tensor:
         """Pooled features, ``[B, D]``."""
@@ -94,14 +95,6 @@ class Network(nn.Module):
     def gradcam(self, inputs: Tensor, classes: Tensor | None = None, method: str = "grad-cam") -> Gaze:
         """Grad-CAM on the last feature map (CNN, or any net with a learned pool) or the last ViT block."""
         if not self.reads_maps:
-            net: Any = self.backbone.net
-            size = inputs.shape[-2:]
-            return gradcam(
-                self,
-                inputs,
-                net.blocks[-1].norm1,
-                classes,
-                to_grid=lambda t: self.backbone.as_grid(t, size),
-                method=method,
-            )
+            layer, to_grid = self.backbone.attention_tap(inputs.shape[-2:])
+            return gradcam(self, inputs, layer, classes, to_grid=to_grid, method=method)
         return gradcam(self, inputs, self.maps_tap, classes, method=method)

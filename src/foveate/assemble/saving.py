@@ -119,7 +119,7 @@ def load(folder: str | Path) -> System:
     if not (folder / "system.json").is_file():
         raise ModelError(f"{folder} does not hold a saved foveate system (there is no system.json in it).")
     described = _read(folder)
-    kind = SYSTEMS.get(described.system)
+    kind = _kind(described.system)
     if described.format > FORMAT:
         raise ModelError(f"{folder} was written by a newer foveate ({described.foveate}); update foveate.")
     system = kind(**_settings(kind, described.params, folder))
@@ -142,6 +142,14 @@ def load(folder: str | Path) -> System:
             f"the weights in {folder} are of another architecture than its system.json: {first_line(error)[:300]}"
         ) from error
     return system
+
+
+def _kind(name: str) -> type[System]:
+    if name == "Wrapped":  # no system that is fitted, so it stands in no list of them
+        from foveate.assemble.wrapping import Wrapped
+
+        return Wrapped
+    return SYSTEMS.get(name)
 
 
 def _try(system: System) -> None:

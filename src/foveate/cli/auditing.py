@@ -123,7 +123,8 @@ def open_model(
 ) -> System:
     """A saved foveate model, or a model trained elsewhere; without class names, those of the dataset are taken."""
     from foveate.assemble.saving import load
-    from foveate.assemble.wrapped import told_beside, wrap
+    from foveate.assemble.wrapping import wrap
+    from foveate.assemble.wrapping.files import told_beside
     from foveate.data.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess
 
     path = Path(what).expanduser()
@@ -136,7 +137,7 @@ def open_model(
             (side, side), mean=_numbers("--mean", mean) or IMAGENET_MEAN, std=_numbers("--std", std) or IMAGENET_STD
         )
     names: list[str] | None = [name.strip() for name in classes.split(",")] if classes else None
-    if names is None and "class_names" not in told_beside(path):
+    if names is None and told_beside(path) is None:
         names = list(dataset.class_names)
     return wrap(what, names, preprocess=view, image_size=size, trust=trust)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -79,6 +79,11 @@ class Backbone(nn.Module):
         self._channels_last = str(getattr(net, "output_fmt", "NCHW")).upper().endswith("NHWC")
 
     @property
+    def pools_maps(self) -> bool:
+        """Whether the pooled features are made from the maps alone (not so for a ViT that reads its CLS token)."""
+        return not self.is_vit
+
+    @property
     def patch(self) -> int:
         """Side in pixels of a ViT's patches."""
         return int(self.net.patch_embed.patch_size[0])
@@ -119,6 +124,10 @@ class Backbone(nn.Module):
             )
         return patches.transpose(1, 2).reshape(len(tokens), -1, h, w)
 
+    def attention_tap(self, size: torch.Size) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
+        """Where Grad-CAM looks into a ViT, and what makes maps ``[B, dim, h, w]`` of the tokens it finds there."""
+        return self.net.blocks[-1].norm1, lambda tokens: self.as_grid(tokens, size)
+
     def weights_hash(self) -> str:
         """A hash of every weight and buffer, for cache keys and records."""
         hasher = hashlib.blake2b(digest_size=16)
@@ -126,6 +135,15 @@ class Backbone(nn.Module):
             hasher.update(name.encode())
             hasher.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
         return hasher.hexdigest()
+
+
+def rebuilt(values: Mapping[str, Any]) -> Backbone:
+    """The backbone that ``spec.to_dict()`` described, read from a file: its architecture, untrained."""
+    if "program" in values:
+        from foveate.extract.traced.traced_backbone import TracedBackbone
+
+        return TracedBackbone.from_dict(values)
+    return create_backbone(BackboneSpec.from_dict(values))
 
 
 def freeze(module: nn.Module) -> nn.Module:

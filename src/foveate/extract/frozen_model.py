@@ -11,7 +11,15 @@ from torch import Tensor
 
 from foveate.data.preprocess import Preprocess
 from foveate.errors import ModelError
-from foveate.extract.backbone import Backbone, BackboneSpec, create_backbone, default_preprocess, freeze, native_size
+from foveate.extract.backbone import (
+    Backbone,
+    BackboneSpec,
+    create_backbone,
+    default_preprocess,
+    freeze,
+    native_size,
+    rebuilt,
+)
 from foveate.extract.clip import PREFIX, Clip, open_clip_model
 from foveate.parameters import Part, as_json
 
@@ -129,7 +137,7 @@ class FrozenModel:
     @classmethod
     def from_dict(cls, values: dict[str, Any], weights: dict[str, Tensor]) -> FrozenModel:
         """The model that :meth:`to_dict` described, with its ``weights``."""
-        backbone = create_backbone(BackboneSpec.from_dict(values["backbone"]))
+        backbone = rebuilt(values["backbone"])
         backbone.load_state_dict(weights)
         return cls(backbone, Preprocess(**values["view"]))
 

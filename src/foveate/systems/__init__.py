@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _BESIDE = {
     "Needs": "assemble.needs", "Network": "assemble.network", "System": "assemble.system", "load": "assemble.saving",
-    "Wrapped": "assemble.wrapped", "wrap": "assemble.wrapped",
+    "Wrapped": "assemble.wrapping", "wrap": "assemble.wrapping",
     "Entanglement": "assess", "PartQuality": "assess", "entanglement": "assess", "evaluate": "assess",
     "part_quality": "assess",
 }  # fmt: skip

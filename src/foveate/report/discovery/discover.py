@@ -15,7 +15,7 @@ from foveate.data.dataset import GroupedDataset
 from foveate.data.preprocess import Preprocess
 from foveate.errors import DataError
 from foveate.measure import decided, decided_by_shares
-from foveate.report.abilities import classes_of, embedder_of, view_of
+from foveate.report.abilities import classes_of, view_of
 from foveate.report.discovery.before_after import BeforeAfter, before_and_after
 from foveate.report.discovery.cues import EXCHANGED, Cue
 from foveate.report.discovery.cues.cue import Region
@@ -25,7 +25,7 @@ from foveate.report.discovery.mask_tests import MaskTests, mask_tests
 from foveate.report.discovery.objects import Objects, find_objects
 from foveate.report.discovery.observations import Observations, observe
 from foveate.report.discovery.probes import PropertyProbe, Reader, probe_all
-from foveate.report.discovery.slices import Slice, find_slices
+from foveate.report.discovery.slices import Slice, embeddings_of, find_slices
 from foveate.report.reading import readable
 
 OBSERVED = 1000
@@ -33,8 +33,6 @@ OBSERVED = 1000
 EXPERIMENTED = 240
 """Most images the experiments exchange properties between: a pull is then known to about 6 of 100, and the cost
 does not grow with the dataset."""
-TOGETHER = 16
-"""Images read at full size at a time."""
 PASSES = 2 * len(EXCHANGED) + 6
 """Predictions an image of the experiments costs: two a property, and the mask tests."""
 
@@ -203,7 +201,7 @@ def discover(
     judgement = judge(
         pulls, base.label_probes, answer_probes, base.cues, objects=base.objects.words, sure=base.objects.sure
     )
-    slices = find_slices(embeddings_of(system, base, say), labels, answers, seed=seed)
+    slices = find_slices(embeddings_of(system, base.objects, seen.positions, say), labels, answers, seed=seed)
     return Discovery(
         judgement, mask_tests(sheet, logits, named, source=base.objects.source, seed=seed), error_probes,
         [_described(s, base, predictions, names) for s in slices], base, predictions, names,
@@ -254,23 +252,6 @@ def make_sheet(system: System, base: Groundwork, probabilities: NDArray[np.float
         torch.stack(pixels), torch.stack(masks), base.dataset.labels[at], decided_by_shares(chances),
         chances.max(1), at,
     )  # fmt: skip
-
-
-def embeddings_of(system: System, base: Groundwork, tick: Tick) -> NDArray[np.float64]:
-    """Features to cluster by: the model's own, those of the ViT that found the objects, or small pictures."""
-    embed = embedder_of(system) or base.objects.embed or _small_pictures
-    out: list[Tensor] = []
-    positions = base.seen.positions
-    for start in range(0, len(positions), TOGETHER):
-        images = [base.dataset[int(i)].image for i in positions[start : start + TOGETHER]]
-        tick(len(images))
-        out.append(embed(images))
-    return torch.cat(out).double().numpy()
-
-
-def _small_pictures(images: list[Tensor]) -> Tensor:
-    view = Preprocess((8, 8))
-    return torch.stack([view.prepare(image).float().flatten() for image in images])
 
 
 def _described(s: Slice, base: Groundwork, predictions: NDArray[np.int64], class_names: Sequence[str]) -> ErrorSlice:

@@ -1,27 +1,27 @@
 """Where the object is, for the experiments: masks or boxes of the dataset, attention of a ViT, or the middle.
 
-What is returned is generous on purpose: the object and a margin around it. An exchange of backgrounds then leaves a
-little of the old background with the object, which makes a pull look smaller; a tight mask that missed a part of the
-object would leave it in the "background" and accuse models that look at the object.
+There are two masks of every object. The generous one holds the object and a margin around it: an exchange of
+backgrounds then leaves a little of the old background with the object, which makes a pull look smaller; a mask that
+missed a part of the object would leave it in the "background" and accuse models that look at the object. The tight one
+ends where the object does, as well as that is known, with a soft edge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from foveate.data.dataset import GroupedDataset
 from foveate.errors import FoveateError
-from foveate.look import cls_attention
+from foveate.report.discovery.finder import Finder, Sighting, blown_up
+from foveate.report.discovery.outlines import attention_mask, edge_masks, grow
 from foveate.report.heat import object_mask
 
-MARGIN = 0.08
-"""Margin around the object, as a share of the image's shorter side."""
 SOURCES = {
     "masks": "the masks of the dataset",
     "boxes": "the boxes of the dataset",
@@ -30,8 +30,6 @@ SOURCES = {
     "centre": "the middle of the picture, for want of anything better",
 }
 
-Locate = Callable[[list[Tensor]], list[Tensor]]
-
 
 @dataclass
 class Objects:
@@ -39,13 +37,13 @@ class Objects:
 
     Attributes:
         source: what the masks come from, a key of ``SOURCES``.
-        embed: images to embeddings ``[B, D]`` when the source is a network, else None.
+        finder: the network that finds them, where it is one.
     """
 
     dataset: GroupedDataset
     source: str
-    locate: Locate | None = None
-    embed: Callable[[list[Tensor]], Tensor] | None = None
+    finder: Finder | None = None
+    _rows: dict[int, NDArray[np.float32]] = field(default_factory=dict, repr=False)
 
     @property
     def words(self) -> str:
@@ -59,14 +57,60 @@ class Objects:
     @property
     def estimated(self) -> bool:
         """Whether the places are guesses of a network or of the frame, and not given with the images."""
-        return self.locate is not None
+        return self.source not in ("masks", "boxes")
 
-    def masks(self, images: list[Tensor], positions: list[int]) -> list[Tensor | None]:
-        """A generous mask ``float [H, W]`` for every image ``uint8 [3, H, W]``; None where there is none."""
-        if self.locate is not None:
-            return [grow(mask) for mask in self.locate(images)]
+    def look(self, positions: NDArray[np.int64], tick: Callable[[int], None] | None = None) -> None:
+        """Have the network look at the images at ``positions`` now, all in one go and for good: what it sees is
+        remembered here, and in the feature store. Without a network nothing is done."""
+        if self.finder is not None:
+            rows = self.finder.look(self.dataset, positions, tick)
+            self._rows.update((int(i), row) for i, row in zip(positions, rows, strict=True) if np.isfinite(row[0]))
+
+    def masks(self, images: Sequence[Tensor], positions: Sequence[int]) -> list[Tensor | None]:
+        """A generous mask ``float [H, W]``, 0 or 1, for every image ``uint8 [3, H, W]``; None where there is none."""
+        if self.source == "centre":
+            return [grow(_middle(image)) for image in images]
+        seen = self.sighting(images, positions)
+        if seen is not None:
+            coarse = [attention_mask(m) for m in seen.attention]
+            return [grow(blown_up(m, i.shape[-2:])) for m, i in zip(coarse, images, strict=True)]
+        return [None if m is None else grow((m > 0.1).float()) for m in self._given(images, positions)]
+
+    def tight(self, images: Sequence[Tensor], positions: Sequence[int]) -> list[Tensor | None]:
+        """The same objects without a margin, ``float [H, W]`` in 0 … 1 with a soft edge; None where there is none."""
+        if self.source == "centre":
+            return [_middle(image) for image in images]
+        seen = self.sighting(images, positions)
+        if seen is not None:
+            return list(edge_masks(seen.attention, images))
+        return self._given(images, positions)
+
+    def embedding(self, images: Sequence[Tensor], positions: Sequence[int]) -> Tensor | None:
+        """The images as the network sees them, ``[B, D]``; None without a network."""
+        seen = self.sighting(images, positions)
+        return None if seen is None else seen.embedding
+
+    def surroundings(self, images: Sequence[Tensor], positions: Sequence[int]) -> Tensor | None:
+        """The images as the network sees them with the object painted over, ``[B, D]``; None without a network."""
+        seen = self.sighting(images, positions)
+        return None if seen is None else seen.surroundings
+
+    def sighting(self, images: Sequence[Tensor], positions: Sequence[int]) -> Sighting | None:
+        """What the network saw in images: remembered from :meth:`look`, or seen now."""
+        if self.finder is None:
+            return None
+        if not self.knows(positions):
+            return self.finder.see(images)
+        return self.finder.sighting(np.stack([self._rows[int(i)] for i in positions]))
+
+    def knows(self, positions: Sequence[int]) -> bool:
+        """Whether all these images were looked at: then the images themselves are not needed to say what was seen."""
+        return len(positions) > 0 and all(int(i) in self._rows for i in positions)
+
+    def _given(self, images: Sequence[Tensor], positions: Sequence[int]) -> list[Tensor | None]:
+        """The dataset's own masks or boxes; None for one that marks nothing."""
         found = [object_mask(self.dataset, i, *image.shape[-2:]) for i, image in zip(positions, images, strict=True)]
-        return [None if mask is None or not (mask > 0.1).any() else grow((mask > 0.1).float()) for mask in found]
+        return [None if mask is None or not (mask > 0.1).any() else mask for mask in found]
 
 
 def find_objects(dataset: GroupedDataset, source: str | None = None) -> Objects:
@@ -89,11 +133,11 @@ def find_objects(dataset: GroupedDataset, source: str | None = None) -> Objects:
         if name == "centre":
             break
         try:
-            return _attending(dataset, name)
+            return Objects(dataset, name, Finder(name))
         except (FoveateError, OSError, ImportError, AttributeError):
             if source is not None:
                 raise
-    return Objects(dataset, "centre", _middle)
+    return Objects(dataset, "centre")
 
 
 def _on_this_machine() -> list[str]:
@@ -103,71 +147,8 @@ def _on_this_machine() -> list[str]:
     return [*there, "micro-vit"]
 
 
-def _attending(dataset: GroupedDataset, name: str) -> Objects:
-    from foveate.extract import open_backbone
-
-    backbone, view = open_backbone(name, 140 if name == "vit-s-focus" else None)
-
-    @torch.no_grad()
-    def run(images: list[Tensor]) -> Tensor:
-        return view.normalise(torch.stack([view.prepare(image) for image in images]))
-
-    def locate(images: list[Tensor]) -> list[Tensor]:
-        maps = cls_attention(backbone.net, run(images)).map.float().cpu()
-        # the geometry of a squashing preprocessing is undone by stretching the mask to the image
-        found = [attention_mask(m) for m in maps]
-        return [
-            F.interpolate(m[None, None], i.shape[-2:], mode="nearest")[0, 0] for m, i in zip(found, images, strict=True)
-        ]
-
-    @torch.no_grad()
-    def embed(images: list[Tensor]) -> Tensor:
-        return backbone(run(images)).float().cpu()
-
-    return Objects(dataset, name, locate, embed)
-
-
-def attention_mask(attention: Tensor, share: float = 0.5) -> Tensor:
-    """The connected places with most attention: ``[h, w]`` to 0 and 1.
-
-    Places above ``share`` of the way from the mean to the (smoothed) maximum seed the object; it grows over neighbours
-    above the mean.
-
-    >>> heat = torch.zeros(6, 6)
-    >>> heat[1:3, 1:3], heat[5, 5] = 1.0, 0.4
-    >>> attention_mask(heat).int().sum().item()
-    4
-    """
-    from scipy import ndimage
-
-    heat = attention.numpy()
-    mean = float(heat.mean())
-    strong = heat >= mean + share * (float(np.quantile(heat, 0.98)) - mean)
-    above = heat > mean
-    regions, count = ndimage.label(above)
-    if not count:
-        return torch.ones_like(attention)
-    weights = ndimage.sum_labels(np.where(strong, heat, 0.0), regions, np.arange(1, count + 1))
-    kept = np.flatnonzero(weights >= 0.35 * weights.max()) + 1
-    return torch.from_numpy(np.isin(regions, kept).astype(np.float32))
-
-
-def grow(mask: Tensor, margin: float = MARGIN) -> Tensor:
-    """The mask with a margin around it, ``[H, W]``, 0 or 1.
-
-    >>> mask = torch.zeros(9, 9); mask[4, 4] = 1
-    >>> int(grow(mask, 0.12).sum())
-    9
-    """
-    reach = max(1, round(margin * min(mask.shape)))
-    return F.max_pool2d((mask > 0.5).float()[None, None], 2 * reach + 1, 1, reach)[0, 0]
-
-
-def _middle(images: list[Tensor]) -> list[Tensor]:
-    out = []
-    for image in images:
-        mask = torch.zeros(image.shape[-2:])
-        height, width = mask.shape
-        mask[round(0.2 * height) : round(0.8 * height), round(0.2 * width) : round(0.8 * width)] = 1.0
-        out.append(mask)
-    return out
+def _middle(image: Tensor) -> Tensor:
+    mask = torch.zeros(image.shape[-2:])
+    height, width = mask.shape
+    mask[round(0.2 * height) : round(0.8 * height), round(0.2 * width) : round(0.8 * width)] = 1.0
+    return mask

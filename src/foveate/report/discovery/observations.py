@@ -42,16 +42,18 @@ def observe(
     """
     rows: dict[str, list[NDArray[np.float64]]] = {}
     kept: list[int] = []
+    objects.look(positions, tick)
+    tell = tick if objects.finder is None else None  # the network takes nearly all of the time
     for start in range(0, len(positions), batch):
         wanted = positions[start : start + batch]
         found = dict(readable(dataset, wanted))
         images, mine = list(found.values()), list(found)
-        if tick is not None:
-            tick(len(wanted))
+        if tell is not None:
+            tell(len(wanted))
         if not images:
             continue
         stored = [_stored(dataset, i) for i in mine]
-        seen = Glances.of(images, objects.masks(images, mine), stored, objects.embed)
+        seen = Glances.of(images, objects.masks(images, mine), stored, objects.surroundings(images, mine))
         for cue in CUES:
             values = None if cue.read is None else cue.read(seen)
             if values is not None:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from foveate.assemble.system import System
+from foveate.data.preprocess import Preprocess
 from foveate.measure import wilson_interval
+from foveate.report.abilities import embedder_of
+from foveate.report.discovery.objects import Objects
 from foveate.report.discovery.probes import holm
 
 SMALLEST_SLICE = 12
 """Smallest slice that is looked at."""
+TOGETHER = 16
+"""Images read at full size at a time."""
 BELOW = 0.10
 """A slice must be this far below the average to be reported."""
 
@@ -96,3 +105,23 @@ def find_slices(
         if b < 0.05 and right[rows].mean() <= average - BELOW
     ]
     return sorted(found, key=lambda s: (s.p, s.accuracy))[:most]
+
+
+def embeddings_of(
+    system: System, objects: Objects, positions: NDArray[np.int64], tick: Callable[[int], None]
+) -> NDArray[np.float64]:
+    """Features to cluster by: the model's own, those of the ViT that found the objects, or small pictures."""
+    own = embedder_of(system)
+    out: list[Tensor] = []
+    for start in range(0, len(positions), TOGETHER):
+        at = [int(i) for i in positions[start : start + TOGETHER]]
+        tick(len(at))
+        images = [] if own is None and objects.knows(at) else [objects.dataset[i].image for i in at]
+        found = own(images) if own is not None else objects.embedding(images, at)
+        out.append(_small_pictures(images) if found is None else found)
+    return torch.cat(out).double().numpy()
+
+
+def _small_pictures(images: list[Tensor]) -> Tensor:
+    view = Preprocess((8, 8))
+    return torch.stack([view.prepare(image).float().flatten() for image in images])

@@ -31,21 +31,21 @@ class Glances:
         small: the same squashed, ``float [B, 3, SIDE, SIDE]``.
         masks: where the objects are, ``[B, SIDE, SIDE]``, all 0 where nobody knows.
         stored: bytes of each image's file, None for images that are not files.
-        embed: images to embeddings ``[B, D]``, where a network finds the objects.
+        surroundings: what a network sees with the objects painted over, ``[B, D]``, where one finds the objects.
     """
 
     images: Sequence[Tensor]
     small: Tensor
     masks: Tensor
     stored: Sequence[int | None]
-    embed: Callable[[list[Tensor]], Tensor] | None = None
+    surroundings: Tensor | None = None
 
     @staticmethod
     def of(
         images: Sequence[Tensor],
         masks: Sequence[Tensor | None] | None = None,
         stored: Sequence[int | None] | None = None,
-        embed: Callable[[list[Tensor]], Tensor] | None = None,
+        surroundings: Tensor | None = None,
     ) -> Glances:
         """Squash the images, and their masks with them."""
         small = [F.interpolate(i[None].float(), (SIDE, SIDE), mode="bilinear", antialias=True) for i in images]
@@ -54,7 +54,7 @@ class Glances:
             torch.zeros(SIDE, SIDE) if m is None else F.interpolate(m[None, None], (SIDE, SIDE), mode="nearest")[0, 0]
             for m in masks
         ]
-        return Glances(images, torch.cat(small), torch.stack(covered), stored or [None] * len(images), embed)
+        return Glances(images, torch.cat(small), torch.stack(covered), stored or [None] * len(images), surroundings)
 
 
 Read = Callable[[Glances], NDArray[np.float64] | None]

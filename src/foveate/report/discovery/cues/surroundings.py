@@ -21,7 +21,6 @@ from foveate.report.discovery.cues.cue import (
     Exchange,
     Glances,
     Region,
-    as_pixels,
     by_image,
     fine_detail,
     luminance,
@@ -110,8 +109,8 @@ def read_background(seen: Glances) -> NDArray[np.float64]:
         coarse, detail, plates.std((2, 3)), plates.mean((2, 3)),
         plates.amax(1).std((1, 2))[:, None], plates.amin(1).std((1, 2))[:, None],
     ]  # fmt: skip
-    if seen.embed is not None:
-        described.append(seen.embed(list(as_pixels(plates))))
+    if seen.surroundings is not None:
+        described.append(seen.surroundings)
     return torch.cat([part.double() for part in described], 1).numpy()
 
 
