@@ -6,8 +6,8 @@ from foveate import notebook
 
 
 def draw(small: bool = False):
-    strengths = [0.5, 0.95] if small else [0.5, 0.7, 0.8, 0.9, 0.95, 0.99]
-    size = {"train": 80, "test": 64} if small else {"train": 800, "test": 200}
+    strengths = [0.5, 0.95] if small else [0.5, 0.75, 0.9, 0.95, 0.99]
+    size = {"train": 80, "test": 64} if small else {"train": 500, "test": 200}
     worst, average = [], []
     for strength in strengths:
         data = fv.data.critters(strength=strength, target=0, val=0, **size)
