@@ -185,6 +185,7 @@ VERBS: dict[str, Verb] = {
             "--set": "setting",
             "--val-share": "share",
             "--target-size": "count",
+            "--import": "module",
             "--root": "root",
             "--on-bad": "bad",
         },

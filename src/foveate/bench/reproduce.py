@@ -91,6 +91,19 @@ class Reproduction:
                 rows.append([row.name(), *compared(row, mine), mine.command])
         return rows
 
+    def to_list(self) -> list[dict[str, Any]]:
+        """Every row as JSON values: what is published, ours where it was made, and what stands in the way."""
+        return [
+            {
+                **{f.name: getattr(row, f.name) for f in fields(FigurePlace)},
+                "published": row.value,
+                "std": row.std,
+                "ours": None if (mine := self.ours.get(row.key)) is None else mine.value,
+                "obstacle": reason,
+            }
+            for row, reason in zip(self.rows, self.obstacles(), strict=True)
+        ]
+
     def keep(self, path: Path) -> Path:
         """Add the figures to a CSV file, in place of older ones for the same rows."""
         kept = {mine.key: mine for mine in (read_ours(path) if path.exists() else [])} | self.ours

@@ -20,13 +20,15 @@ from foveate.cli.inputs import (
     settings_of,
 )
 from foveate.cli.screen import echo
-from foveate.errors import DataError, FoveateError
+from foveate.errors import FoveateError
 from foveate.files import check_writable, write_rows
 from foveate.parameters import MAX_SEED
 
 if TYPE_CHECKING:
     from foveate.assemble.system import System
+    from foveate.data.benchmark import Benchmark
     from foveate.data.dataset import GroupedDataset
+    from foveate.report import Audit
 
 
 def audit(
@@ -77,7 +79,8 @@ def audit(
     for place in (out, groups_out):
         if place is not None:
             check_writable(place)
-    dataset = chosen_split(open_data(data, root), split)
+    benchmark = open_data(data, root)
+    dataset = audited = chosen_split(benchmark, split)
     if ignore_attributes:
         dataset = _without_attributes(dataset)
     loaded = {
@@ -95,7 +98,7 @@ def audit(
     else:
         echo(f"{result.verdict}\nreport: {out}")
     if groups_out is not None:
-        _write_groups(result.pseudo_groups(), groups_out, quiet=as_json)
+        _write_groups(result, benchmark, audited, groups_out, quiet=as_json)
     if failed:
         for sentence in failed:
             echo(sentence, err=True)
@@ -177,15 +180,25 @@ def _without_attributes(dataset: GroupedDataset) -> GroupedDataset:
     )
 
 
-def _write_groups(dataset: GroupedDataset, out: Path, quiet: bool) -> None:
-    names = dataset.attribute_names or []
-    if dataset.attributes is None:
-        raise DataError("there are no groups to write.")
-    rows: list[list[object]] = [["path", "label", "attribute"]]
-    for i in range(len(dataset)):
-        place = Path(dataset.where(i))
-        label = dataset.class_names[dataset.labels[i]]
-        rows.append([place.resolve() if place.exists() else place, label, names[dataset.attributes[i]]])
+def _write_groups(result: Audit, benchmark: Benchmark, audited: GroupedDataset, out: Path, quiet: bool) -> None:
+    """Every image of the data with what the shortcut says in it; with groups of errors alone, the audited ones."""
+    rows: list[list[object]] = [["path", "label", "attribute", "split"]]
+    own = result.pseudo_groups()
+    by_shortcut = any(found.judgement.shortcuts for found in result.discoveries.values())
+    for split, images in benchmark.splits.items():
+        if images is audited:
+            dataset = own
+        elif by_shortcut:
+            if not quiet:
+                echo(f"groups: reading the shortcut off the {len(images)} images of {split}")
+            dataset = result.pseudo_groups(images)
+        else:
+            continue
+        names = dataset.attribute_names or []
+        for i, attribute in enumerate(dataset.attributes if dataset.attributes is not None else ()):
+            place = Path(dataset.where(i))
+            label = dataset.class_names[dataset.labels[i]]
+            rows.append([place.resolve() if place.exists() else place, label, names[attribute], split])
     write_rows(out, rows)
     if not quiet:
         echo(f"groups: {out}")

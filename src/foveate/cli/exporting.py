@@ -16,8 +16,10 @@ def export(
     model: Path = typer.Argument(help="A saved model."),
     out: Path = typer.Argument(help="Folder to write."),
     format: str = typer.Option("onnx", help="onnx or torch-export."),
-    data: str | None = typer.Option(None, "--data", "-d", help="Compare on images of this dataset, not on noise."),
-    split: str = typer.Option("test", help="train, target, val or test; with --data."),
+    data: str | None = typer.Option(
+        None, "--data", "-d", help="Compare on images of this dataset, not on noise, and measure it."
+    ),
+    split: str | None = SPLIT,
     images: int = typer.Option(16, min=1, help="How many images to compare on; with --data."),
     tolerance: float = typer.Option(1e-3, min=0.0, help="Largest difference let pass (1 = the largest logit)."),
     root: Path | None = _ROOT,
@@ -28,11 +30,11 @@ def export(
 
     check_writable(out)
     system = load(model)
-    given = None
+    given = dataset = None
     if data is not None:
-        dataset = open_data(data, root)[split]
+        dataset = chosen_split(open_data(data, root), split)
         given = [dataset[i].image for i in range(min(images, len(dataset)))]
-    parity = to_folder(system, out, format, images=given, tolerance=tolerance)
+    parity = to_folder(system, out, format, images=given, tolerance=tolerance, data=dataset)
     files = ", ".join(sorted(p.name for p in out.iterdir()))
     echo(f"wrote {out} ({files})\nchecked: {parity}")
 

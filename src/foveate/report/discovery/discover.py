@@ -24,7 +24,8 @@ from foveate.report.discovery.judgement import HINT, Judgement, judge
 from foveate.report.discovery.mask_tests import MaskTests, mask_tests
 from foveate.report.discovery.objects import Objects, find_objects
 from foveate.report.discovery.observations import Observations, observe
-from foveate.report.discovery.probes import PropertyProbe, Reader, probe_all
+from foveate.report.discovery.probes import PropertyProbe, probe_all
+from foveate.report.discovery.pseudo import groups_by_cue, groups_by_slice
 from foveate.report.discovery.slices import Slice, embeddings_of, find_slices
 from foveate.report.reading import readable
 
@@ -129,34 +130,18 @@ class Discovery:
         """``dataset`` (by default the audited one) with attributes made from what was found.
 
         The attribute of an image is the class that the strongest shortcut speaks for in it, read by a probe of the
-        model's own answers; so no group label is needed, and group metrics and group-aware systems can be used.
+        model's answers to other images; so no group label is needed, and group metrics and group-aware systems can be
+        used (:mod:`foveate.report.discovery.pseudo`).
         Without a shortcut but with error slices, the audited images that were looked at come back with their slice.
         """
-        target = self.base.dataset if dataset is None else dataset
-        leading = [s for s in self.judgement.shortcuts if s.key in self.base.seen.features]
+        seen = self.base.seen
+        leading = [s for s in self.judgement.shortcuts if s.key in seen.features]
         if leading:
-            key, seen = leading[0].key, self.base.seen
-            reader = Reader.fit(seen.features[key], self.predictions[seen.positions], len(self.class_names))
-            objects = find_objects(target, self.base.objects.source)
-            found = seen if target is self.base.dataset and len(seen.positions) == len(target) else None
-            found = found or observe(target, np.arange(len(target)), objects)
-            names = [f"{leading[0].cue.noun} like {name}" for name in self.class_names]
-            return _with_attributes(target.subset(found.positions), reader(found.features[key]), names)
+            answers = self.predictions[seen.positions]
+            return groups_by_cue(leading[0].cue, seen, answers, self.class_names, self.base.objects, dataset)
         if self.slices and dataset is None:
-            values = np.zeros(len(self.base.seen.positions), dtype=np.int64)
-            for number, s in enumerate(self.slices, start=1):
-                values[list(s.members)] = number
-            names = ["rest", *(f"slice {i + 1}" for i in range(len(self.slices)))]
-            return _with_attributes(target.subset(self.base.seen.positions), values, names)
+            return groups_by_slice(self.slices, seen, self.base.dataset)
         raise DataError("the audit found no shortcut to make groups from; there is nothing to balance.")
-
-
-def _with_attributes(dataset: GroupedDataset, values: NDArray[np.int64], names: Sequence[str]) -> GroupedDataset:
-    return GroupedDataset(
-        dataset.images, dataset.labels, dataset.class_names, attributes=values, attribute_names=names,
-        masks=dataset.masks, boxes=dataset.boxes, keypoints=dataset.keypoints, keypoint_names=dataset.keypoint_names,
-        extras=dataset.extras, name=dataset.name,
-    )  # fmt: skip
 
 
 def discover(

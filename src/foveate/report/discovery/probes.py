@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 FOLDS = 5
 SHUFFLES = 199
 """Shuffles every property gets. One that beats them all gets more, see :func:`enough_shuffles`."""
+RIDGE = 0.02
+"""Strength of the ridge for each image it is fitted on."""
 STRONG = 0.6
 """A property that covers this much of the way from guessing to always right stands for what it tells."""
 
@@ -101,11 +103,11 @@ class Reader:
     prior: NDArray[np.float64]
 
     @staticmethod
-    def fit(features: NDArray[np.float64], target: NDArray[np.int64], classes: int) -> Reader:
+    def fit(features: NDArray[np.float64], target: NDArray[np.int64], classes: int, ridge: float = RIDGE) -> Reader:
         scale = Scale.of(features)
         x = _with_ones(scale(features))
         hot = (target[:, None] == np.arange(classes)[None]).astype(np.float64)
-        return Reader(scale, np.linalg.solve(_gram(x), x.T @ hot), hot.mean(0))
+        return Reader(scale, np.linalg.solve(_gram(x, ridge), x.T @ hot), hot.mean(0))
 
     def __call__(self, features: NDArray[np.float64]) -> NDArray[np.int64]:
         """The class each row speaks for, ``[n]``; classes that never occurred are never named."""
@@ -119,12 +121,18 @@ def _with_ones(x: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.concatenate([x, np.ones((len(x), 1))], 1)
 
 
-def _gram(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    return x.T @ x + np.diag([max(1.0, 0.02 * len(x))] * (x.shape[1] - 1) + [1e-6])
+def _gram(x: NDArray[np.float64], ridge: float) -> NDArray[np.float64]:
+    return x.T @ x + np.diag([max(1.0, ridge * len(x))] * (x.shape[1] - 1) + [1e-6])
 
 
 def out_of_fold(
-    features: NDArray[np.float64], targets: NDArray[np.int64], classes: int, *, folds: int = FOLDS, seed: int = 0
+    features: NDArray[np.float64],
+    targets: NDArray[np.int64],
+    classes: int,
+    *,
+    folds: int = FOLDS,
+    seed: int = 0,
+    ridge: float = RIDGE,
 ) -> NDArray[np.int64]:
     """Out-of-fold answers of a ridge probe for several labelings at once.
 
@@ -141,7 +149,7 @@ def out_of_fold(
     for f in range(folds):
         train, test = fold != f, fold == f
         seen = _with_ones(x[train])
-        solve = _with_ones(x[test]) @ np.linalg.solve(_gram(seen), seen.T)
+        solve = _with_ones(x[test]) @ np.linalg.solve(_gram(seen, ridge), seen.T)
         best = np.full((test.sum(), targets.shape[1]), -np.inf)
         for k in range(classes):
             hot = (targets[train] == k).astype(np.float64)

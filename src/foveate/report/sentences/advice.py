@@ -85,7 +85,7 @@ _WORDS: dict[Step, tuple[str, str, str]] = {
 
 
 def advice(step: Step, attributes: bool, silent: Sequence[str] = ()) -> Advice:
-    """A step in words; without ``attributes``, DAR starts from the groups that the audit writes.
+    """A step in words; without ``attributes``, DAR starts from the groups file that the step before it writes.
 
     ``silent`` are the models that left images without an answer.
 
@@ -94,5 +94,5 @@ def advice(step: Step, attributes: bool, silent: Sequence[str] = ()) -> Advice:
     """
     title, when, command = _WORDS[step]
     if step is Step.DAR and not attributes:
-        command += "   # DATA: the groups file below"
+        command = command.replace("DATA", "groups.csv")
     return Advice(step, title.format(silent=", ".join(silent)), when, command)
