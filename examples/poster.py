@@ -37,7 +37,10 @@ def draw(small: bool = False, skin: str = "light") -> Any:
     figure.set_facecolor(ground)
     left, right = figure.subfigures(1, 2, width_ratios=(1.22, 1))
     axes = left.subplots(2, 3)
-    pictures = [images.permute(0, 2, 3, 1).numpy(), *(model.look(images).draw(images) for model in models.values())]
+    pictures = [
+        images.permute(0, 2, 3, 1).numpy(),
+        *(model.look(images).draw(images, strength=0.8) for model in models.values()),
+    ]
     titles = ["the image", "before: ERM", "after: A²"]
     for column, (title, shown) in enumerate(zip(titles, pictures, strict=True)):
         for row in range(2):
@@ -54,14 +57,14 @@ def draw(small: bool = False, skin: str = "light") -> Any:
 
 
 def _telling(data: Any, models: dict[str, Any]) -> list[int]:
-    """An unusual image of each class, if there is one on which the first model is wrong and the second right."""
+    """Of each rare group the image on which the first model is most surely wrong, among those the second gets right."""
     chosen = []
     for start in unusual(data, each=1):
         same = [int(i) for i in np.flatnonzero(data.test.groups == data.test.groups[start])][:40]
-        before, after = (model.predict(batch(data, same)) for model in models.values())
+        before, after = (model.predict_proba(batch(data, same)) for model in models.values())
         truth = data.test.labels[same]
-        caught = np.flatnonzero((before != truth) & (after == truth))
-        chosen.append(same[int(caught[0])] if len(caught) else start)
+        doubt = np.where(after.argmax(1) == truth, before[np.arange(len(same)), truth], 1.0)
+        chosen.append(same[int(doubt.argmin())])
     return chosen[:2]
 
 

@@ -1,4 +1,4 @@
-"""Where the queries of DAR's attention look, one column a query."""
+"""Where the queries of DAR's attention look, one column per query."""
 
 from examples.shared import animals, cured, unusual
 from foveate.report import query_maps

@@ -70,7 +70,7 @@ class Audit:
 
     @property
     def verdict(self) -> str:
-        """What each model leans on, in plain words: one sentence a model."""
+        """What each model leans on, in plain words: one sentence per model."""
         return self.findings.verdict
 
     def to_dict(self) -> dict[str, Any]:
