@@ -182,7 +182,7 @@ def test_examples_of_the_site_builder(module: str) -> None:
 @pytest.mark.gate
 def test_the_site_builds_and_asks_for_nothing(tmp_path: Path) -> None:
     """Strictly: a dead link or a missing reference ends the build. No page loads anything from another host."""
-    subprocess.run([sys.executable, "-m", "mkdocs", "build", "-q", "-d", str(tmp_path)], cwd=ROOT, check=True)
+    subprocess.run([sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path)], cwd=ROOT, check=True)
     pages = list(tmp_path.rglob("*.html"))
     assert len(pages) > 40
     loads = re.compile(
