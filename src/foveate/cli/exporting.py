@@ -8,29 +8,35 @@ import typer
 
 from foveate.cli.inputs import DATA_OPTION, SPLIT, chosen_split, one_data, open_data
 from foveate.cli.inputs import ROOT as _ROOT
+from foveate.cli.opening import CLASSES, MEAN, MODEL_HELP, SIZE, STD, TRUST, WEIGHTS, Opener
 from foveate.cli.screen import echo
 from foveate.files import check_writable
 
 
 def export(
-    model: Path = typer.Argument(help="A saved model."),
+    model: str = typer.Argument(help=f"The model: {MODEL_HELP}"),
     out: Path = typer.Argument(help="Folder to write."),
     format: str = typer.Option("onnx", help="onnx or torch-export."),
     data: str | None = typer.Option(None, "--data", "-d", help="Compare on images of this dataset, not on noise."),
     split: str = typer.Option("test", help="train, target, val or test; with --data."),
     images: int = typer.Option(16, min=1, help="How many images to compare on; with --data."),
     tolerance: float = typer.Option(1e-3, min=0.0, help="Largest difference let pass (1 = the largest logit)."),
+    classes: str | None = CLASSES,
+    size: int | None = SIZE,
+    mean: str | None = MEAN,
+    std: str | None = STD,
+    trust: bool = TRUST,
+    weights: Path | None = WEIGHTS,
     root: Path | None = _ROOT,
 ) -> None:
     """Write a model as ONNX or torch.export graphs, and check that they compute the same."""
-    from foveate.assemble.saving import load
     from foveate.export import to_folder
 
     check_writable(out)
-    system = load(model)
+    dataset = None if data is None else open_data(data, root)[split]
+    system = Opener(classes, size, mean, std, trust, weights).open(model, dataset)
     given = None
-    if data is not None:
-        dataset = open_data(data, root)[split]
+    if dataset is not None:
         given = [dataset[i].image for i in range(min(images, len(dataset)))]
     parity = to_folder(system, out, format, images=given, tolerance=tolerance)
     files = ", ".join(sorted(p.name for p in out.iterdir()))

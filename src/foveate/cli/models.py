@@ -19,12 +19,24 @@ from foveate.cli.inputs import (
     chosen_split,
     comparison_table,
     group_table,
-    labels_of,
     models_and_data,
     open_data,
     settings_of,
 )
 from foveate.cli.inputs import ROOT as _ROOT
+from foveate.cli.opening import (
+    CLASSES,
+    LAYER,
+    MEAN,
+    MODEL_HELP,
+    SIZE,
+    STD,
+    TRUST,
+    WEIGHTS,
+    Opener,
+    is_elsewhere,
+    model_labels,
+)
 from foveate.cli.screen import console, echo, echo_json, plain_table
 from foveate.errors import DataError
 from foveate.files import check_writable
@@ -48,16 +60,23 @@ def fit(
     batch_size: int | None = typer.Option(None),
     seed: int | None = typer.Option(None, min=0, max=MAX_SEED),
     select: str | None = typer.Option(None, help="Metric on val that chooses the epoch.", autocompletion=metrics),
-    base: Path | None = typer.Option(None, help="A saved model to start from (DFR, DAR)."),
+    base: str | None = typer.Option(None, help=f"A model to start from (DFR, DAR): {MODEL_HELP}"),
     settings: list[str] | None = typer.Option(None, "--set", help="Any further setting as name=value."),
     val_share: float | None = typer.Option(None, help="Hold this share of the training images out as val."),
     target_size: int | None = typer.Option(None, help="Move a group-balanced target of about this many out of val."),
     with_target: bool = typer.Option(False, "--with-target", help="Train on the target images too (not for a base)."),
+    classes: str | None = CLASSES,
+    size: int | None = SIZE,
+    mean: str | None = MEAN,
+    std: str | None = STD,
+    trust: bool = TRUST,
+    weights: Path | None = WEIGHTS,
+    layer: str | None = LAYER,
     root: Path | None = _ROOT,
     on_bad: str = _ON_BAD,
 ) -> None:
     """Train a system on a dataset's train images (DFR and DAR: on its target images), choose on val, and save it."""
-    from foveate.assemble.saving import check_folder, load
+    from foveate.assemble.saving import check_folder
     from foveate.systems import get_system
 
     check_folder(check_writable(out))  # before hours of work, not after
@@ -72,13 +91,16 @@ def fit(
     }
     chosen = {k: v for k, v in given.items() if v is not None} | settings_of(settings) | {"on_bad": on_bad}
     check_settings(kind, chosen)
+    opener, benchmark = Opener(classes, size, mean, std, trust, weights, layer), None
     if base is not None:
-        chosen["base"] = load(base)
+        if is_elsewhere(base):  # it may take its classes from the data
+            benchmark = _with_splits(open_data(data, root), val_share, target_size)
+        chosen["base"] = opener.open(base, None if benchmark is None else benchmark.target)
     try:
         model = kind(**chosen)
     except TypeError as error:
         raise DataError(f"{system} does not take these settings: {error}.") from error
-    benchmark = _with_splits(open_data(data, root), val_share, target_size)
+    benchmark = benchmark or _with_splits(open_data(data, root), val_share, target_size)
     val = benchmark.get("val")
     if base is not None:  # systems on a fitted base adapt on the small balanced set
         model.fit(benchmark.target, val=val)
@@ -103,23 +125,28 @@ def _with_splits(benchmark: Benchmark, val_share: float | None, target_size: int
 
 
 def evaluate(
-    what: list[str] = typer.Argument(metavar="MODEL… DATA", help=f"Saved models, and then the data: {_DATA.help}"),
+    what: list[str] = typer.Argument(metavar="MODEL… DATA", help=f"Models ({MODEL_HELP}) Then the data: {_DATA.help}"),
     data: str | None = DATA_OPTION,
     split: str | None = SPLIT,
     as_json: bool = typer.Option(False, "--json", help="Print the figures for programs."),
     metric: str | None = typer.Option(None, help="Print this figure alone; it fails when it cannot be had."),
+    classes: str | None = CLASSES,
+    size: int | None = SIZE,
+    mean: str | None = MEAN,
+    std: str | None = STD,
+    trust: bool = TRUST,
+    weights: Path | None = WEIGHTS,
     root: Path | None = _ROOT,
     on_bad: str = _ON_BAD,
 ) -> None:
     """Accuracy as a whole, by group, and of the worst group."""
-    from foveate.assemble.saving import load
     from foveate.assess import evaluate as run_evaluate
     from foveate.measure import described
 
-    named, data = models_and_data(what, data)
-    models = [Path(name) for name in named]
-    loaded = {label: load(path) for label, path in zip(labels_of(models), models, strict=True)}
+    models, data = models_and_data(what, data)
     dataset = chosen_split(open_data(data, root), split)
+    opener = Opener(classes, size, mean, std, trust, weights)
+    loaded = {label: opener.open(model, dataset) for label, model in zip(model_labels(models), models, strict=True)}
     reports = {name: run_evaluate(model, dataset, on_bad=on_bad) for name, model in loaded.items()}
     if metric is not None:
         for name, report in reports.items():
