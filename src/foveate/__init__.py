@@ -36,6 +36,7 @@ _NAMES = {
     "load": "assemble.saving",
     "wrap": "assemble.wrapping",
     "Wrapped": "assemble.wrapping",
+    "Restricted": "assemble.wrapping",
     "audit": "report",
     "FoveateError": "errors",
 }
