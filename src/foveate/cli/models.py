@@ -64,6 +64,7 @@ def fit(
     settings: list[str] | None = typer.Option(None, "--set", help="Any further setting as name=value."),
     val_share: float | None = typer.Option(None, help="Hold this share of the training images out as val."),
     target_size: int | None = typer.Option(None, help="Move a group-balanced target of about this many out of val."),
+    scratch: bool = typer.Option(False, "--scratch", help="Start from random weights, also where trained ones exist."),
     with_target: bool = typer.Option(False, "--with-target", help="Train on the target images too (not for a base)."),
     classes: str | None = CLASSES,
     size: int | None = SIZE,
@@ -90,6 +91,8 @@ def fit(
         "backbone": backbone,
     }
     chosen = {k: v for k, v in given.items() if v is not None} | settings_of(settings) | {"on_bad": on_bad}
+    if scratch:
+        chosen["pretrained"] = False
     check_settings(kind, chosen)
     opener, benchmark = Opener(classes, size, mean, std, trust, weights, layer), None
     if base is not None:

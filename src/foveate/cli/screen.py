@@ -104,6 +104,7 @@ def settle_logging(verbose: bool) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(_Lines("%(message)s"))
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])
+    logging.getLogger("foveate.start").setLevel(logging.INFO)  # what a network starts from is worth a line
     # the engine's own reports are enough; Fabric's banner about devices is noise here
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
 
