@@ -11,6 +11,7 @@ import pytest
 
 import foveate as fv
 from foveate.data.benchmark import Benchmark
+from foveate.registries import SYSTEMS
 
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run",
@@ -41,6 +42,15 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture
+def _listed_for_now() -> Iterator[None]:
+    """Systems that a test lists by importing a module are struck off after it."""
+    before = dict(SYSTEMS._lines)
+    yield
+    SYSTEMS._lines.clear()
+    SYSTEMS._lines.update(before)
 
 
 SLOW_SECONDS = 3600

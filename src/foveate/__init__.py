@@ -26,6 +26,7 @@ _FOLDERS = (
     "look",
     "measure",
     "pool",
+    "remedy",
     "report",
     "restrict",
     "systems",
@@ -38,6 +39,7 @@ _NAMES = {
     "Wrapped": "assemble.wrapping",
     "Restricted": "assemble.wrapping",
     "audit": "report",
+    "cure": "remedy",
     "FoveateError": "errors",
 }
 

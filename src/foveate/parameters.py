@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import wraps
 from typing import Any, TypeVar
@@ -54,9 +55,22 @@ def _with_words(plain: Any) -> Any:
         if self.training is None:
             self.training = self.usual_training()
         if words:
+            _check_words(self, words)
             self.training = self.training.changed(**words)
 
     return init
+
+
+def _check_words(thing: Any, words: Iterable[str]) -> None:
+    """Raise for a word that is neither a setting nor one of the training's: with the names of both."""
+    known = list(getattr(type(thing.training), "model_fields", ()))
+    own = [name for name in setting_names(type(thing)) if name != TRAINING]
+    for word in words:
+        if word not in known:
+            raise FoveateError(
+                f"{type(thing).__name__} has no setting '{word}'.{suggest(word, [*own, *known])} "
+                f"It has: {', '.join(own)}; and of its training: {', '.join(known)}."
+            )
 
 
 def setting_names(kind: Any) -> list[str]:
@@ -83,6 +97,7 @@ def set_params(thing: T, **values: Any) -> T:
         own, _, inner = name.partition("__")
         if own not in known and TRAINING in known:
             own, inner = TRAINING, name
+            _check_words(thing, [name])
         if own not in known:
             raise FoveateError(
                 f"{type(thing).__name__} has no setting '{own}'.{suggest(own, known)} It has: {', '.join(known)}."

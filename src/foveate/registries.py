@@ -25,7 +25,9 @@ RESTRICTIONS: Registry[Maker] = Registry("restriction", "restrictions")
 EXTRACTORS: Registry[Maker] = Registry("extractor", "extractors")
 POOLS: Registry[Maker] = Registry("pool", "pools")
 DECISIONS: Registry[Maker] = Registry("decision", "decisions")
-SYSTEMS: Registry[Any] = Registry("system", "systems")
+SYSTEMS: Registry[Any] = Registry(
+    "system", "systems", hint="A system of your own: import its module first (on the command line: --import MODULE)."
+)
 DATASETS: Registry[Any] = Registry(
     "dataset", "datasets", error=DataError, hint="Your own images: from_csv(path) or from_folder(path)."
 )

@@ -152,7 +152,9 @@ def test_splits_made_on_the_command_line(
     assert code == 0, err
     # of 20 a group 10 are held out, and 4 of them moved to target
     assert re.findall(r"^\w+/\w+ +(\d+) ", out, re.MULTILINE) == ["6"] * 4
-    code, _, err = call(monkeypatch, capsys, *words[:1], str(folder / "data"), *words[2:], "--target-size", "16")
+    code, _, err = call(
+        monkeypatch, capsys, *words[:1], str(folder / "data"), *words[2:], "--target-size", "16", "--force"
+    )
     assert (code, "has a 'target' split already" in err) == (2, True)
 
 
@@ -239,7 +241,7 @@ def test_data_commands(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
             ["fit", "critters:train=8,target=8,val=8,test=8", "--backbone", "resnet81", "--out", "x"],
             "unknown model 'resnet81'",
         ),
-        (["fit", "critters", "--set", "magic=1", "--out", "x"], "unknown training setting 'magic'"),
+        (["fit", "critters", "--set", "magic=1", "--out", "x"], "ERM has no setting 'magic'"),
         (["fit", "critters", "--select", "magic", "--out", "x"], "unknown metric 'magic'"),
         (["eval", "nowhere", "--data", "critters"], "does not hold a saved foveate system"),
         (["data", "check", "not/there"], "not/there"),

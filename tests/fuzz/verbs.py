@@ -50,7 +50,10 @@ VERBS: dict[str, Verb] = {
     "demo": Verb(("demo", "-o", "{d}/demo"), {"--out": "place", "--seed": "seed", "--strength": "share"}, runs=False),
     "data list": Verb(("data", "list"), {"--root": "root_any"}),
     "data check": Verb(
-        ("data", "check", "{w}/data"), {"--root": "root", "--tiny": "whole"}, {2: "data"}, allowed=CHECKED
+        ("data", "check", "{w}/data"),
+        {"--root": "root", "--tiny": "whole", "--objects": "objects"},
+        {2: "data"},
+        allowed=CHECKED,
     ),
     "data prepare": Verb(("data", "prepare", "critters"), {"--root": "root_any"}, {2: "name"}),
     "data export": Verb(
@@ -194,6 +197,7 @@ VERBS: dict[str, Verb] = {
             "--target-size": "count",
             **_ELSEWHERE,
             "--layer": "text",
+            "--import": "module",
             "--root": "root",
             "--on-bad": "bad",
         },

@@ -116,7 +116,7 @@ def test_errors_are_sentences(data: Benchmark, erm: fv.ERM, tmp_path: Path) -> N
         fv.ERM("resnet81", epochs=1).fit(data.train)
     with pytest.raises(ModelError, match="has not been fitted"):
         fv.ERM().predict(data.test)
-    with pytest.raises(FoveateError, match="unknown training setting"):
+    with pytest.raises(FoveateError, match="ERM has no setting"):
         fv.ERM(learning_rate=3)
     other = data.test.with_labels(data.test.labels, ["axolotl", "yeti"])
     with pytest.raises(DataError, match="'axolotl', which never occurs in the training data"):

@@ -37,6 +37,20 @@ def test_dfr_variants_help_and_round_trip(
     assert (again.predict_logits(data.test) == dfr.predict_logits(data.test)).all()
 
 
+def test_fine_tuning_starts_from_the_base_and_moves_a_copy_of_it(data: Benchmark, erm: fv.ERM, tmp_path: Path) -> None:
+    before = {k: v.clone() for k, v in erm.network_.state_dict().items()}
+    still = fv.DFR(erm, variant="network", epochs=1, lr=1e-9, progress=False).fit(data.target)
+    here = dict(still.network_.named_parameters())
+    assert all(torch.allclose(here[name], before[name], atol=1e-5) for name in here)  # its head came along
+    tuned = fv.DFR(erm, variant="network", epochs=3, progress=False).fit(data.target, val=data.val)
+    assert all(torch.equal(value, before[name]) for name, value in erm.network_.state_dict().items())
+    moved = dict(tuned.network_.backbone.named_parameters())
+    assert any(not torch.equal(value, before[f"backbone.{name}"]) for name, value in moved.items())
+    assert not any(value.requires_grad for value in moved.values())
+    again = fv.load(tuned.save(tmp_path / "tuned"))
+    assert (again.predict_logits(data.test) == tuned.predict_logits(data.test)).all()
+
+
 def test_dfr_logistic_equals_its_head_on_features(data: Benchmark, erm: fv.ERM, store: Path) -> None:
     dfr = fv.DFR(erm, store=str(store), progress=False).fit(data.target, val=data.val)
     network = erm.network_.eval()
@@ -107,3 +121,12 @@ def test_errors_are_sentences(data: Benchmark, erm: fv.ERM) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert str(fv.DAR.needs) == "train: labels (base); target: labels, attribute-balanced"
+
+
+def test_maps_kept_in_the_store_predict_the_same(erm: fv.ERM, data: Benchmark, tmp_path: Path) -> None:
+    """The bench predicts every trial of a search from the same stored maps; the answers must be those of the images."""
+    for system in (fv.DAR(erm, epochs=1, store=str(tmp_path), progress=False), fv.DFR(erm, store=str(tmp_path))):
+        system.fit(data.target, val=data.val)
+        plain = system.predict_logits(data.test)
+        system.keeps = "maps"
+        np.testing.assert_allclose(system.predict_logits(data.test), plain, rtol=1e-4, atol=1e-5)

@@ -57,6 +57,8 @@ class Actions:
     limit: Any
     q: Any
     nothing: Any
+    saving: Any
+    sure: Any
     figures: Any
     editor: Any
     answer: Any
@@ -118,7 +120,8 @@ class Actions:
         @functools.wraps(handler)
         def told(*given: Any) -> dict[Any, Any]:
             try:
-                return {**({self.message: ""} if clears else {}), **handler(*given)}
+                found = {**({self.message: ""} if clears else {}), **handler(*given)}
+                return found or {self.message: self.gr.skip()}  # Gradio takes an empty answer for a missing one
             except FoveateError as error:
                 return {self.message: render.message(str(error), "bad")}
             except Exception as error:  # a request that no button makes, or a mistake of ours: the page goes on
@@ -198,7 +201,9 @@ class Actions:
             image = self.session.upload(file.read_bytes(), file.name)
         finally:
             file.unlink(missing_ok=True)
-        return self._select({"upload": image, "name": file.name}, changes)
+        strange = self.session.unlike_training(image)
+        told = {} if strange is None else {self.message: render.message(strange)}
+        return {**self._select({"upload": image, "name": file.name}, changes), **told}
 
     def on_change(
         self, model: str, parts: list[int], limit: bool, q: float, changes: dict[str, Change], current: dict[str, Any],
@@ -217,6 +222,7 @@ class Actions:
             self.detail: self._detail(current, changes),
             self.figures: render.figures(self.session, model, changes[model]),
             self.gallery: self._thumbs(split, listing["rows"], listing["page"], changes),
+            self.sure: self.gr.Button(visible=False),  # what was asked about is no longer what would be saved
         }
 
     def on_reset(
@@ -239,9 +245,23 @@ class Actions:
             **self._knobs(model, changes[model]),
             self.figures: render.figures(self.session, model, changes[model]),
             self.nothing: self.gr.HTML(self._without_parts(model), visible=self.session.parts(model) == 0),
+            self.saving: self.gr.Row(visible=self.session.parts(model) > 0),
+            self.sure: self.gr.Button(visible=False),
         }
 
     def on_save(self, model: str, changes: dict[str, Change]) -> dict[Any, Any]:
+        """Save at once what does no harm; ask first about what lowers the figure that matters."""
+        lost = self.session.lost(model, changes[model])
+        if lost is None:
+            return self.on_sure(model, changes)
+        name, before, after = lost
+        asked = (
+            f"Not saved yet: the {name} on {self.session.split} falls from {100 * before:.1f} to {100 * after:.1f} %. "
+            "Press “Save anyway” if that is meant."
+        )
+        return {self.message: render.message(asked, "bad"), self.sure: self.gr.Button(visible=True)}
+
+    def on_sure(self, model: str, changes: dict[str, Change]) -> dict[Any, Any]:
         change = changes[model]
         self.session.save(model, change)
         told = []
@@ -249,9 +269,8 @@ class Actions:
             told.append(f"without part{'s' if len(change.parts) > 1 else ''} {', '.join(map(str, change.parts))}")
         if change.q is not None:
             told.append(f"with the {100 * change.q:.0f} % most usual patches")
-        return {
-            self.message: render.message(f"Saved: {model} now predicts {' and '.join(told) or 'as trained'}.", "good")
-        }
+        said = f"Saved: {model} now predicts {' and '.join(told) or 'as trained'}."
+        return {self.message: render.message(said, "good"), self.sure: self.gr.Button(visible=False)}
 
     def on_ask(self, drawn: dict[str, Any] | None, mode: str, current: dict[str, Any]) -> dict[Any, Any]:
         image, _, label, _ = self._picture(current)

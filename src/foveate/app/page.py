@@ -125,7 +125,6 @@ class Page(Actions):
         gr, session = self.gr, self.session
         first = session.models[0]
         change, count = session.saved(first), session.parts(first)
-        any_parts = any(session.parts(m) for m in session.models)
         with gr.Row(equal_height=False):
             with gr.Column(scale=3, min_width=240):
                 self.model = gr.Radio(
@@ -147,11 +146,12 @@ class Page(Actions):
                     0.5, 1.0, value=change.q or 0.99, step=0.01, label="Share of usual patches to keep",
                     visible=count > 0 and change.q is not None, elem_id="q",
                 )  # fmt: skip
-                with gr.Row(visible=any_parts):
+                with gr.Row(visible=count > 0) as self.saving:
                     self.reset = gr.Button("Undo all", size="sm", min_width=80)
                     self.save = gr.Button(
                         "Save to the model", variant="primary", size="sm", elem_id="save", min_width=110
                     )
+                self.sure = gr.Button("Save anyway", variant="stop", size="sm", elem_id="sure", visible=False)
                 self.nothing = gr.HTML(self._without_parts(first), visible=count == 0)
             with gr.Column(scale=4, min_width=280):
                 self.figures = gr.HTML(render.figures(session, first, change), elem_id="figures")
@@ -209,14 +209,15 @@ class Page(Actions):
         on(self.upload.upload, self.on_upload, [self.upload, self.changes], seen)
         knobs = [self.model, self.parts, self.limit, self.q]
         state = [self.changes, self.current, self.split, self.listing]
-        shown = [self.changes, self.detail, self.figures, self.gallery, self.q]
+        shown = [self.changes, self.detail, self.figures, self.gallery, self.q, self.sure]
         for component in (self.parts, self.limit):
             on(component.input, self.on_change, [*knobs, *state], shown)
         on(self.q.release, self.on_change, [*knobs, *state], shown)
-        switched = [self.parts, self.limit, self.q, self.figures, self.nothing]
+        switched = [self.parts, self.limit, self.q, self.figures, self.nothing, self.saving, self.sure]
         on(self.model.change, self.on_model, [self.model, self.changes], switched)
         on(self.reset.click, self.on_reset, [self.model, *state], [*shown, self.parts, self.limit])
-        on(self.save.click, self.on_save, [self.model, self.changes], [])
+        on(self.save.click, self.on_save, [self.model, self.changes], [self.sure])
+        on(self.sure.click, self.on_sure, [self.model, self.changes], [self.sure])
         on(self.ask.click, self.on_ask, [self.editor, self.mode, self.current], [self.answer])
         begun = [self.changes, self.detail, self.figures, self.q, self.parts, self.limit]
         loaded = on(blocks.load, self.on_load, [self.model, self.current], begun, clears=False)

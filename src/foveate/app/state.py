@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from foveate.app.guard import read_upload
+from foveate.app.novelty import Familiar
 from foveate.app.pictures import Picture, crop_pictures, part_picture, seen_picture, to_tensor
 from foveate.app.views import REFERENCE, Change, View
 from foveate.assemble.system import System, aligned
@@ -110,6 +111,8 @@ class Session:
         """Where interventions are judged: validation images when there are any."""
         learned = self.data.get("train", self.data[self.split])
         reference = learned if len(learned) <= REFERENCE else learned.subset(_even(learned, REFERENCE))
+        self._reference = reference if "train" in self.data else None
+        self._familiar: Familiar | None = None
         self.views = {name: View.of(system, reference) for name, system in models.items()}
         self._order = {
             name: np.asarray([system.class_names_.index(c) for c in self.class_names])
@@ -219,6 +222,35 @@ class Session:
     def upload(self, content: bytes, name: str = "upload") -> Picture:
         """An image from the browser, if it is one and not too large."""
         return read_upload(content, name)
+
+    def unlike_training(self, image: Picture) -> str | None:
+        """A sentence when ``image`` looks like nothing in training; None when it does not, or nobody can say."""
+        if self._reference is None:
+            return None
+        if self._familiar is None:
+            try:
+                self._familiar = Familiar(self._reference)
+            except DataError:  # too few images to say what is usual
+                self._reference = None
+                return None
+        strange = self._familiar.strangeness(image)
+        if strange <= 1:
+            return None
+        return (
+            f"This image is unlike the training images: in colours and textures it is {strange:.1f} times as far from "
+            f"the nearest of {len(self._familiar)} of them as is usual among them. What a model says about it means "
+            "little."
+        )
+
+    def lost(self, model: str, change: Change) -> tuple[str, float, float] | None:
+        """The figure that ``change`` lowers against what is saved now, with its values before and after; else None.
+
+        The worst group where groups are known, else the worst class.
+        """
+        before, after = (self.report(model, change=c) for c in (self.saved(model), change))
+        name = "worst_class" if before.worst_group is None else "worst_group"
+        was, now = before.value(name), after.value(name)
+        return (name.replace("_", " "), was, now) if now < was else None
 
     def show(self, model: str, image: Picture, change: Change = NONE, label: str | None = None) -> Shown:
         """Everything the page shows of ``image`` under ``model`` with ``change``."""

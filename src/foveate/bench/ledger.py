@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from importlib.resources import files
+from pathlib import Path
 
 from foveate.errors import FoveateError, suggest
 
@@ -73,6 +74,16 @@ class Published(FigurePlace):
         return ", ".join(p for p in parts if p)
 
 
+@dataclass(frozen=True)
+class TableStanding:
+    """A published table: how many figures it has, and how many can be run on this machine as it is."""
+
+    id: str
+    figures: int
+    runnable: int
+    datasets: tuple[str, ...]
+
+
 class Ledger:
     """Published rows, in printed order.
 
@@ -108,23 +119,28 @@ class Ledger:
             )
         return found
 
-    def listing(self) -> str:
-        """All tables, what they hold and what stands in the way of running them here; for the screen."""
-        from foveate.bench.needs import first_obstacle
+    def standings(self, root: Path | None = None) -> list[TableStanding]:
+        """Every table: what it holds and how much of it can be run here, its data's files included."""
+        from foveate.bench.needs import obstacle
 
+        found = []
+        for what in self.ids():
+            rows = self.rows(what)
+            free = sum(obstacle(row, root) is None for row in rows)
+            found.append(TableStanding(what, len(rows), free, tuple(dict.fromkeys(r.dataset for r in rows))))
+        return found
+
+    def listing(self, root: Path | None = None) -> str:
+        """All tables, what they hold and how much of each can be run here; for the screen."""
         lines = []
+        standings = self.standings(root)
         for paper, title in PAPERS.items():
             lines.append(f"{paper}: {title}")
-            for what in [i for i in self.ids() if i.startswith(f"{paper}/")]:
-                rows = self.rows(what)
-                free = sum(first_obstacle(row) is None for row in rows)
-                sets = ", ".join(dict.fromkeys(r.dataset for r in rows))
-                state = (
-                    f"{free} of {len(rows)} figures can be run"
-                    if free
-                    else f"{len(rows)} figures, none can be run here"
-                )
-                lines.append(f"  {what:<16} {state:<38} {sets}")
+            for table in standings:
+                if table.id.startswith(f"{paper}/"):
+                    sets = ", ".join(table.datasets)
+                    lines.append(f"  {table.id:<16} {f'{table.runnable} of {table.figures} can be run':<24} {sets}")
+        lines.append("What stands in the way of a table: foveate reproduce TABLE --dry.")
         return "\n".join(lines)
 
 

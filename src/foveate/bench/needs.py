@@ -133,14 +133,25 @@ def first_obstacle(row: Published, weights: bool = True) -> str | None:
 
 
 def obstacle(row: Published, root: Path | None) -> str | None:
-    """As :func:`first_obstacle`, and whether the dataset's files are here."""
+    """As :func:`first_obstacle`, and whether the dataset's files are here or can be fetched."""
     return first_obstacle(row) or _data_obstacle(loader_name(row) or "", None if root is None else str(root))
 
 
 @lru_cache(maxsize=32)
 def _data_obstacle(name: str, root: str | None) -> str | None:
+    """Published files are looked for and not opened, and nothing is fetched: a list of all tables stays quick."""
+    from foveate.assets.catalogue import kept_facts
+    from foveate.data.sources import Source
+
+    thing = DATASETS.get(name)
+    if thing.__module__.startswith("foveate.") and name in kept_facts() and kept_facts()[name].assets:
+        return None  # fetched when it is run
     try:
-        opened(name, root)
+        if isinstance(thing, Source):
+            for source in (thing, *thing.others):
+                source.find(root)
+        else:
+            opened(name, root)
     except FoveateError as error:
         return f"no data: {first_line(error)}"
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -43,7 +44,7 @@ def plot(
     """
     if kind not in PLOTS:
         raise FoveateError(f"unknown kind of plot '{kind}'; known: {', '.join(PLOTS)}.")
-    done = [r for r in records if r.state == "done" and metric in r.metrics]
+    done = [r for r in records if r.state == "done" and math.isfinite(r.metrics.get(metric, math.nan))]
     if not done:
         known = sorted({name for r in records for name in r.metrics})
         raise FoveateError(f"no finished record has the metric '{metric}'; known: {', '.join(known) or 'none yet'}.")

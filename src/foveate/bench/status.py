@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from foveate.bench.records import Record
 from foveate.bench.sweep import Sweep
@@ -24,6 +25,16 @@ class Status:
     failures: list[Record] = field(default_factory=list)
     silent: list[Record] = field(default_factory=list)
     """Trials whose model had no answer (NaN) to some test images."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Counts and failures as JSON values."""
+        counts = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("failures", "silent")}
+        told = [
+            {"dataset": r.dataset, "method": r.method, "seed": r.seed, "error": r.error.strip(), "log": r.log}
+            for r in self.failures
+        ]
+        silent = [{"dataset": r.dataset, "method": r.method, "seed": r.seed} for r in self.silent]
+        return {**counts, "failures": told, "silent": silent}
 
     def __str__(self) -> str:
         parts = [f"{self.done} of {self.total} trials done"]

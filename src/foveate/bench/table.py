@@ -1,9 +1,11 @@
-"""Tables from records: mean ± standard deviation over seeds, the best in bold, and what labels each method used."""
+"""Tables from records: mean ± sample deviation over seeds, the best in bold, and what labels each method used."""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +19,7 @@ from foveate.files import csv_cell
 from foveate.measure import columns as usual
 from foveate.measure import described
 
-Format = Literal["markdown", "latex", "csv"]
+Format = Literal["markdown", "latex", "csv", "json"]
 
 
 @dataclass(frozen=True)
@@ -30,14 +32,23 @@ class Line:
     values: dict[str, list[float]]
     supervision: str
 
+    def known(self, metric: str) -> list[float]:
+        """The values of the seeds that have one: NaN is none."""
+        return [value for value in self.values.get(metric, ()) if math.isfinite(value)]
+
     def mean(self, metric: str) -> float | None:
-        found = self.values.get(metric)
+        found = self.known(metric)
         return statistics.fmean(found) if found else None
 
     def std(self, metric: str) -> float | None:
-        """The standard deviation of the seeds as a population, as in the DAR study; None for fewer than two."""
-        found = self.values.get(metric, [])
-        return statistics.pstdev(found) if len(found) > 1 else None
+        """The sample standard deviation over seeds (n - 1); None for fewer than two."""
+        found = self.known(metric)
+        return statistics.stdev(found) if len(found) > 1 else None
+
+    def partial(self, metric: str) -> str:
+        """Of how many of the seeds a figure is, where it is not of all that measured it."""
+        known, measured = len(self.known(metric)), len(self.values.get(metric, ()))
+        return f"{known} of {measured}" if 0 < known < measured else ""
 
 
 def lines(records: Sequence[Record], order: Sequence[str] | None = None) -> list[Line]:
@@ -77,7 +88,7 @@ def table(
 
     Args:
         records: of one spec or of several.
-        style: ``markdown``, ``latex`` (booktabs) or ``csv`` (plain numbers).
+        style: ``markdown``, ``latex`` (booktabs), ``csv`` or ``json`` (plain numbers).
         metrics: columns; by default the usual ones that occur.
         order: methods in this order; by default as they were finished.
     """
@@ -91,6 +102,8 @@ def table(
     columns = list(metrics or [m.name for m in usual("bench") if m.name in known])
     if style == "csv":
         return _csv(rows, columns)
+    if style == "json":
+        return _json(rows, columns)
     best = _best(rows, columns)
     several = len({row.dataset for row in rows}) > 1
     cells = []
@@ -115,7 +128,9 @@ def _best(rows: Sequence[Line], columns: Sequence[str]) -> Mapping[tuple[str, st
             means = {
                 (dataset, row.method): round(metric.scaled(mean), metric.digits)
                 for row in rows
-                if row.dataset == dataset and (mean := row.mean(metric.name)) is not None
+                if row.dataset == dataset
+                and (mean := row.mean(metric.name)) is not None
+                and not row.partial(metric.name)
             }
             if len(means) > 1:
                 top = max(means.values(), key=metric.goodness)
@@ -130,6 +145,8 @@ def _cell(row: Line, column: str, bold: bool, style: Format) -> str:
     text = metric.text(mean)
     if std is not None:  # one seed has no deviation
         text += f" \\pm {metric.text(std)}" if style == "latex" else f" ± {metric.text(std)}"
+    if few := row.partial(column):  # the other seeds gave NaN
+        text += f"\\ ({few})" if style == "latex" else f" ({few})"
     if style == "latex":
         return f"$\\mathbf{{{text}}}$" if bold else f"${text}$"
     return f"**{text}**" if bold else text
@@ -152,6 +169,17 @@ def _latex(head: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
     top = " & ".join(plain(c) for c in head) + r" \\"
     start, end = r"\begin{tabular}{" + "l" * len(head) + "}", r"\end{tabular}"
     return "\n".join([start, r"\toprule", top, r"\midrule", *body, r"\bottomrule", end])
+
+
+def _json(rows: Sequence[Line], columns: Sequence[str]) -> str:
+    told = [
+        {
+            "dataset": row.dataset, "method": row.method, "seeds": list(row.seeds), "supervision": row.supervision,
+            "metrics": {c: {"mean": row.mean(c), "std": row.std(c), "seeds": len(row.known(c))} for c in columns},
+        }
+        for row in rows
+    ]  # fmt: skip
+    return json.dumps(told, indent=2, ensure_ascii=False)
 
 
 def _csv(rows: Sequence[Line], columns: Sequence[str]) -> str:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import shlex
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from foveate.cli.inputs import IMPORT as _IMPORT
 from foveate.cli.inputs import ROOT, open_data
-from foveate.cli.screen import console, echo
+from foveate.cli.screen import console, echo, echo_json
 from foveate.errors import FoveateError
 from foveate.files import check_writable, read_text, write_text
 from foveate.parameters import MAX_SEED
@@ -25,7 +26,6 @@ bench_app = typer.Typer(help="Studies: sweeps that survive a kill, tables, plots
 _SPEC = typer.Argument(help="A spec file (YAML); see docs/bench.md.")
 _RUNS = typer.Option(Path("runs"), help="Folder of models, logs, features and records.db.")
 _STORAGE = typer.Option(None, help="SQLite file or postgresql://… URL; by default RUNS/records.db.")
-_IMPORT = typer.Option(None, "--import", help="Modules to import first (systems of your own).")
 
 
 def _job(spec: Path, runs: Path, storage: str | None, imports: list[str] | None, **more: Any) -> Job:
@@ -88,18 +88,27 @@ def run_command(
 
 @bench_app.command("status")
 def status_command(
-    spec: Path = _SPEC, runs: Path = _RUNS, storage: str | None = _STORAGE, imports: list[str] | None = _IMPORT
+    spec: Path = _SPEC,
+    as_json: bool = typer.Option(False, "--json", help="Print the counts and failures for programs."),
+    runs: Path = _RUNS,
+    storage: str | None = _STORAGE,
+    imports: list[str] | None = _IMPORT,
 ) -> None:
     """How far a run is: done, running, failed, time left."""
     from foveate.bench.status import status
 
-    echo(str(status(_job(spec, runs, storage, imports).sweep())))
+    found = status(_job(spec, runs, storage, imports).sweep())
+    if as_json:
+        echo_json(found.to_dict())
+    else:
+        echo(str(found))
 
 
 @bench_app.command("table")
 def table_command(
     source: str = typer.Argument(help="A spec, a CSV file or folder of records, or a records database."),
-    style: str = typer.Option("markdown", "--format", "-f", help="markdown, latex or csv."),
+    style: str = typer.Option("markdown", "--format", "-f", help="markdown, latex, csv or json."),
+    as_json: bool = typer.Option(False, "--json", help="The same as --format json."),
     metrics: list[str] | None = typer.Option(None, "--metric", "-m", help="Columns; by default the usual ones."),
     out: Path | None = typer.Option(None, "--out", "-o", help="File to write; without it, the screen."),
     runs: Path = _RUNS,
@@ -109,9 +118,10 @@ def table_command(
     """Mean ± std over seeds, best in bold, labels used."""
     from foveate.bench.table import table
 
-    styles = {"markdown": "markdown", "md": "markdown", "latex": "latex", "tex": "latex", "csv": "csv"}
+    styles = {"markdown": "markdown", "md": "markdown", "latex": "latex", "tex": "latex", "csv": "csv", "json": "json"}
+    style = "json" if as_json else style
     if style not in styles:
-        raise FoveateError(f"unknown format '{style}'; known: markdown, latex, csv.")
+        raise FoveateError(f"unknown format '{style}'; known: markdown, latex, csv, json.")
     records, order = _records(source, runs, storage, imports)
     text = table(records, styles[style], metrics, order)  # type: ignore[arg-type]
     if out is None:
@@ -265,6 +275,7 @@ def grid_command(
 
 def reproduce(
     what: str | None = typer.Argument(None, help="A published table: paper/table, for instance a2/T13."),
+    as_json: bool = typer.Option(False, "--json", help="Print the list, or the comparison, for programs."),
     every: bool = typer.Option(False, "--list", help="List the published tables and what can be run here."),
     dry: bool = typer.Option(False, "--dry", help="Say what can be run and run nothing."),
     root: Path | None = typer.Option(None, help="Folder with the datasets' files."),
@@ -280,9 +291,16 @@ def reproduce(
         echo(f"wrote {write_text(page, reproduction_page(ledger, records))}")
         return
     if every or what is None:
-        echo(ledger.listing())
+        if as_json:
+            echo_json([asdict(table) for table in ledger.standings(root)])
+        else:
+            echo(ledger.listing(root))
         return
     run = Reproduction(ledger, what, root, command=shlex.join(["foveate", *sys.argv[1:]]))
-    echo(run.report(dry))
+    report = run.report(dry)
+    if as_json:
+        echo_json(run.to_list())
+    else:
+        echo(report)
     if records is not None and not dry:
-        echo(f"wrote {run.keep(records)}")
+        echo(f"wrote {run.keep(records)}", err=as_json)

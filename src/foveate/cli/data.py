@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from rich.text import Text
@@ -16,6 +16,9 @@ from foveate.cli.screen import WIDE, console, echo, echo_json, plain_table
 from foveate.errors import DataError, suggest
 from foveate.parameters import MAX_SEED
 from foveate.registries import DATASETS
+
+if TYPE_CHECKING:
+    from foveate.data.check import CheckReport
 
 data_app = typer.Typer(help="List, prepare, check, compose and export datasets.", no_args_is_help=True)
 
@@ -60,6 +63,14 @@ def check(
     as_json: bool = typer.Option(False, "--json", help="Print the findings for programs."),
     strict: bool = typer.Option(False, "--strict", help="Let warnings count as errors."),
     tiny: int = typer.Option(10, help="Warn about groups with fewer images."),
+    shortcuts: bool = typer.Option(
+        True,
+        "--shortcuts/--no-shortcuts",
+        help="Ask what else than the object tells the class in training images.",
+    ),
+    objects: str | None = typer.Option(
+        None, help="Where objects are, for that: masks, boxes, centre, or a ViT. Default: masks, boxes, else centre."
+    ),
 ) -> None:
     """Look for everything that is wrong with a dataset. Exit code 1 when something is."""
     from foveate.data.benchmark import Benchmark
@@ -70,15 +81,26 @@ def check(
     source = open_data(path, root) if path.partition(":")[0] in DATASETS and not Path(path).exists() else path
     report = run_check(source, root=root, tiny=tiny)
     if path in SOURCES and isinstance(source, Benchmark):  # with options the published counts do not apply
-        report.problems += check_counts(source, SOURCES[path].expected, SOURCES[path].exact)
-        kinds = dict(Counter(problem.kind for problem in report.problems))
-        report.counts.update(errors=len(report.errors), warnings=len(report.warnings), kinds=kinds)
+        report.add(check_counts(source, SOURCES[path].expected, SOURCES[path].exact))
+    if shortcuts:
+        _check_shortcuts(report, objects)
     if as_json:
         echo(json.dumps(report.to_dict(), indent=2, ensure_ascii=False))
     else:
         report.print(console)
     if not report.ok or (strict and report.problems):
         raise typer.Exit(1)
+
+
+def _check_shortcuts(report: CheckReport, objects: str | None) -> None:
+    """Add what the training images give away."""
+    from foveate.report.data_shortcuts import data_shortcuts
+
+    train = None if report.checked is None else report.checked.get("train")
+    found = None if train is None else data_shortcuts(train, objects=objects)
+    if found is not None:
+        report.add(found.problems("train"))
+        report.notes.update(shortcuts=found.note(), shortcut_properties=found.to_dict())
 
 
 @data_app.command()

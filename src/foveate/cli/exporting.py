@@ -17,8 +17,10 @@ def export(
     model: str = typer.Argument(help=f"The model: {MODEL_HELP}"),
     out: Path = typer.Argument(help="Folder to write."),
     format: str = typer.Option("onnx", help="onnx or torch-export."),
-    data: str | None = typer.Option(None, "--data", "-d", help="Compare on images of this dataset, not on noise."),
-    split: str = typer.Option("test", help="train, target, val or test; with --data."),
+    data: str | None = typer.Option(
+        None, "--data", "-d", help="Compare on images of this dataset, not on noise, and measure it."
+    ),
+    split: str | None = SPLIT,
     images: int = typer.Option(16, min=1, help="How many images to compare on; with --data."),
     tolerance: float = typer.Option(1e-3, min=0.0, help="Largest difference let pass (1 = the largest logit)."),
     classes: str | None = CLASSES,
@@ -33,12 +35,12 @@ def export(
     from foveate.export import to_folder
 
     check_writable(out)
-    dataset = None if data is None else open_data(data, root)[split]
+    dataset = None if data is None else chosen_split(open_data(data, root), split)
     system = Opener(classes, size, mean, std, trust, weights).open(model, dataset)
     given = None
     if dataset is not None:
         given = [dataset[i].image for i in range(min(images, len(dataset)))]
-    parity = to_folder(system, out, format, images=given, tolerance=tolerance)
+    parity = to_folder(system, out, format, images=given, tolerance=tolerance, data=dataset)
     files = ", ".join(sorted(p.name for p in out.iterdir()))
     echo(f"wrote {out} ({files})\nchecked: {parity}")
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # these load torch, which a listing or a mistyped command can
 __all__ = [
     "DATA_HELP",
     "DATA_OPTION",
+    "IMPORT",
     "ROOT",
     "SPLIT",
     "check_settings",
@@ -49,6 +50,7 @@ def open_data(what: str, root: Path | None = None, seed: int | None = None) -> B
     return typed.open_data(what, root, seed)
 
 
+IMPORT = typer.Option(None, "--import", help="Modules to import first (systems of your own).")
 SPLIT = typer.Option(None, help="train, target, val or test; by default test, or all of data without splits.")
 
 

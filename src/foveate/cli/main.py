@@ -24,11 +24,12 @@ from foveate.cli.demo import demo
 from foveate.cli.doctor import doctor
 from foveate.cli.examples import add_examples
 from foveate.cli.exporting import card, export
+from foveate.cli.fitting import fit
 from foveate.cli.interrupts import STOPPED, asked_to_stop, guard_command
 from foveate.cli.intervening import intervene, verify
 from foveate.cli.listing import list_things
 from foveate.cli.looking import look
-from foveate.cli.models import evaluate, fit, systems
+from foveate.cli.models import evaluate, systems
 from foveate.cli.predicting import predict
 from foveate.cli.screen import echo, settle_logging, settle_screen
 from foveate.errors import FoveateError, first_line, visible

@@ -27,6 +27,8 @@ empty-mask                error     a mask without object
 bad-box                   error     a box whose end is not after its start
 box-outside               error     a box that reaches beyond the image
 box-off-mask              error     a box without a single pixel of the mask
+shortcut                  warning   something but the object tells the class (the command line adds it, see
+                                    :mod:`foveate.report.data_shortcuts`)
 ========================  ========  =======================================================================
 
 Without attributes the groups are the classes. Of a kind that is explained by another (the groups of a class
@@ -39,7 +41,7 @@ import contextlib
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -72,12 +74,20 @@ class CheckReport:
             ``splits`` (for every split its number of images and the images in every group, or class without
             attributes).
         notes: remarks that are no problems (no split column, files that are not images).
+        checked: the images that were looked at; None when they have no labels.
     """
 
     source: str
     problems: list[Problem] = field(default_factory=list)
     counts: dict[str, Any] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
+    checked: Benchmark | None = field(default=None, repr=False)
+
+    def add(self, problems: Iterable[Problem]) -> None:
+        """Further problems, with the counts kept right."""
+        self.problems += problems
+        kinds = dict(Counter(problem.kind for problem in self.problems))
+        self.counts |= {"errors": len(self.errors), "warnings": len(self.warnings), "kinds": kinds}
 
     @property
     def errors(self) -> list[Problem]:
@@ -135,10 +145,11 @@ class CheckReport:
                 if n > limit:
                     table.add_row("", Text(kind), Text(f"… and {n - limit:,} more of this kind (--json lists all)"))
             console.print(table)
-        for note in ("hint", "ignored_files"):
+        for note in ("hint", "ignored_files", "shortcuts"):
             if value := self.notes.get(note):
-                text = value if note == "hint" else f"{value['count']} files are not images: {some(value['first'], 3)}"
-                console.print(Text(text, "dim"))
+                if note == "ignored_files":
+                    value = f"{value['count']} files are not images: {some(value['first'], 3)}"
+                console.print(Text(value, "dim"))
         console.print(Text(self.summary(), "bold green" if self.ok else "bold red"))
 
 
@@ -199,10 +210,10 @@ def check(
             "groups": dict(zip(names, counts, strict=True)) if labelled else {},
         }
     report.counts = {
-        "images": sum(map(len, benchmark.splits.values())), "readable": int(seen.readable.sum()),
-        "errors": len(report.errors), "warnings": len(report.warnings),
-        "kinds": dict(Counter(p.kind for p in report.problems)), "splits": splits,
+        "images": sum(map(len, benchmark.splits.values())), "readable": int(seen.readable.sum()), "splits": splits,
     }  # fmt: skip
+    report.add([])
+    report.checked = benchmark if labelled else None
     return report
 
 

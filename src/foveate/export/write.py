@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from foveate.assemble.system import Images, System
+from foveate.data.dataset import GroupedDataset
 from foveate.data.preprocess import as_images
 from foveate.errors import FoveateError, MissingExtra, ModelError, StorageError
 from foveate.export.card import intervention_of, model_card
@@ -57,6 +58,7 @@ def to_folder(
     *,
     images: Images | None = None,
     tolerance: float = 1e-3,
+    data: GroupedDataset | None = None,
 ) -> Parity:
     """Write ``system`` as graphs to the folder ``out`` and compare them with it.
 
@@ -69,6 +71,7 @@ def to_folder(
         format: ``"onnx"`` (extra ``onnx``) or ``"torch-export"``.
         images: what to compare on, in any form ``predict`` takes; without them, 8 noise images.
         tolerance: the largest difference of a logit that is let pass, in units of the largest logit or 1.
+        data: what the model card tells the accuracies on; without it, the card says that nothing was measured.
 
     >>> import tempfile, pathlib
     >>> import foveate as fv
@@ -113,7 +116,7 @@ def to_folder(
             )
         described["parity"] = {**vars(parity), "tolerance": tolerance}
         write_json(folder / SIDECAR, described)
-        (folder / "README.md").write_text(model_card(system, exported=described), encoding="utf-8")
+        (folder / "README.md").write_text(model_card(system, data, exported=described), encoding="utf-8")
     return parity
 
 

@@ -15,7 +15,7 @@ import torch
 from foveate import assets, compat  # noqa: F401  (compat before timm)
 from foveate.data.preprocess import Preprocess
 from foveate.errors import ModelError
-from foveate.extract.backbone import Backbone, create_backbone, default_preprocess, native_size
+from foveate.extract.backbone import INSTEAD, Backbone, create_backbone, default_preprocess, native_size
 from foveate.extract.named import open_backbone
 
 log = logging.getLogger("foveate.start")
@@ -84,19 +84,16 @@ def started(
         log.info("%s starts from %s.", name, found.origin)
         return found
     if pretrained:
-        raise ModelError(
-            f"cannot load pretrained weights of '{name}': {'; '.join(tried)}. Give a local file with weights=..., or "
-            "train from scratch with pretrained=False."
-        )
+        raise ModelError(f"cannot load pretrained weights of '{name}': {'; '.join(tried)}. {INSTEAD}")
     log.warning(
-        "%s starts from random weights: trained ones could not be had (%s). Most models need them: give a local file "
-        "('%s@weights.safetensors'), fetch one of foveate's (foveate assets), or say --scratch (pretrained=False) to "
-        "mean it.", name, "; ".join(tried), name,
+        "%s starts from random weights: trained ones could not be had (%s). %s (--scratch on the command line).",
+        name, "; ".join(tried), INSTEAD.rstrip("."),
     )  # fmt: skip
-    return _random(name, size or spare, small_stem, args)
+    return Start(create_backbone(name, image_size=size or spare), None, RANDOM)
 
 
 def _random(name: str, size: tuple[int, int], small_stem: bool, args: dict[str, Any]) -> Start:
+    log.info("%s starts from random weights. Trained ones need fewer images.", name)
     return Start(create_backbone(name, image_size=size, small_stem=small_stem, **args), None, RANDOM)
 
 

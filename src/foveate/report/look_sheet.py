@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +11,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from foveate.look import Gaze
@@ -75,6 +77,19 @@ def look_sheet(rows: Sequence[NDArray[np.uint8]], columns: int = 1) -> Image.Ima
     return Image.fromarray(sheet)
 
 
+@functools.cache
+def _font() -> tuple[Any, frozenset[int]]:
+    """The font of captions, and the characters it has a sign for: Matplotlib's own, which knows most alphabets.
+
+    The one that comes with Pillow has nothing beyond Latin-1, not even the arrow before a prediction.
+    """
+    import matplotlib
+    from matplotlib.ft2font import FT2Font
+
+    path = os.path.join(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")
+    return ImageFont.truetype(path, 11), frozenset(FT2Font(path).get_charmap())
+
+
 def _outlined(picture: NDArray[np.uint8], boxes: Tensor, scale: float) -> NDArray[np.uint8]:
     drawn = Image.fromarray(picture)
     pen = ImageDraw.Draw(drawn)
@@ -101,7 +116,10 @@ def _strip(pictures: Sequence[NDArray[np.uint8]], caption: str, places: int, cel
         x = n * (cell + 2 * GAP)
         strip[STRIP + GAP :][: picture.shape[0], x : x + picture.shape[1]] = picture
     drawn = Image.fromarray(strip)
-    # the font that comes with Pillow has no letters beyond Latin-1
-    text = caption.encode("latin-1", "replace").decode("latin-1")
-    ImageDraw.Draw(drawn).text((4, 2), text[: strip.shape[1] // 6], fill=(235, 235, 235))
+    font, known = _font()
+    text = "".join(c if ord(c) in known else "?" for c in caption)
+    pen = ImageDraw.Draw(drawn)
+    while text and pen.textlength(text, font) > strip.shape[1] - 8:
+        text = text[:-1]
+    pen.text((4, 1), text, fill=(235, 235, 235), font=font)
     return np.asarray(drawn)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from foveate.data.dataset import GroupedDataset
 from foveate.report.discovery.cues import CUES, Cue, Glances, read_columns
+from foveate.report.discovery.cues.file_facts import read_files
 from foveate.report.discovery.objects import Objects
 from foveate.report.reading import readable
 
@@ -64,7 +65,7 @@ def observe(
         # a cue that cannot be read off some images (they are not files) is left out for all
         if cue.key in rows and sum(len(values) for values in rows[cue.key]) == len(kept):
             out.add(cue, np.concatenate(rows[cue.key]))
-    for cue, values in read_columns(dataset, out.positions, attribute):
+    for cue, values in [*read_files(dataset, out.positions), *read_columns(dataset, out.positions, attribute)]:
         out.add(cue, values)
     return out
 

@@ -46,11 +46,23 @@ def read_columns(
             continue
         if np.issubdtype(values.dtype, np.floating):
             out.append((cue, np.nan_to_num(values.astype(np.float64))[:, None]))
-        elif len(unique) <= min(MOST_VALUES, max(2, len(values) // 5)):
-            out.append((cue, (values.astype(str)[:, None] == unique[None]).astype(np.float64)))
+        elif (split := by_value(values)) is not None:
+            out.append((cue, split))
         elif np.issubdtype(values.dtype, np.integer):
             out.append((cue, values.astype(np.float64)[:, None]))
     return out
+
+
+def by_value(values: NDArray[Any]) -> NDArray[np.float64] | None:
+    """One column of 0 and 1 for every value of ``values`` ``[n]``; None for a single one, or too many to group images.
+
+    >>> by_value(np.asarray(["a", "b", "a"])).tolist()
+    [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
+    """
+    unique = np.unique(values.astype(str))
+    if not 1 < len(unique) <= min(MOST_VALUES, max(2, len(values) // 5)):
+        return None
+    return (values.astype(str)[:, None] == unique[None]).astype(np.float64)
 
 
 def _same_split(values: Any, attributes: NDArray[np.int64] | None, positions: NDArray[np.int64]) -> bool:
