@@ -93,7 +93,7 @@ def audit(
     benchmark = open_data(data, root)
     dataset = audited = chosen_split(benchmark, split)
     if ignore_attributes:
-        dataset = _without_attributes(dataset)
+        dataset = dataset.without_attributes()
     opener = Opener(classes, size, mean, std, trust, weights, layer)
     loaded = {label: opener.open(model, dataset) for label, model in zip(model_labels(models), models, strict=True)}
     result = run_audit(
@@ -130,14 +130,6 @@ def _limits(pairs: list[str] | None) -> dict[str, float]:
             raise FoveateError(f"--fail-under takes a share between 0 and 1, such as {name}=0.8; found '{value}'.")
         limits[name] = float(value)
     return limits
-
-
-def _without_attributes(dataset: GroupedDataset) -> GroupedDataset:
-    from foveate.data.dataset import GroupedDataset
-
-    return GroupedDataset(
-        dataset.images, dataset.labels, dataset.class_names, masks=dataset.masks, boxes=dataset.boxes, name=dataset.name
-    )
 
 
 def _write_groups(result: Audit, benchmark: Benchmark, audited: GroupedDataset, out: Path, quiet: bool) -> None:

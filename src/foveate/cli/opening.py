@@ -118,23 +118,6 @@ def is_elsewhere(what: str) -> bool:
     return path.exists() or known or path.suffix in (".onnx", ".pt2", ".pt", ".pth")
 
 
-def open_model(
-    what: str,
-    dataset: GroupedDataset | None = None,
-    *,
-    classes: str | None = None,
-    size: int | None = None,
-    mean: str | None = None,
-    std: str | None = None,
-    trust: bool = False,
-    weights: Path | None = None,
-    layer: str | None = None,
-    quiet: bool = False,
-) -> System:
-    """A saved foveate model, or a model trained elsewhere; without class names, those of the dataset are taken."""
-    return Opener(classes, size, mean, std, trust, weights, layer).open(what, dataset, quiet=quiet)
-
-
 def _numbers(option: str, text: str | None, least: float = -math.inf) -> tuple[float, ...] | None:
     if text is None:
         return None

@@ -18,8 +18,8 @@ from foveate.errors import ModelError, first_line, suggest
 from foveate.extract.safe_args import check_args
 
 INSTEAD = (
-    "Give a local file of them (weights='FILE' of a system, --set weights=FILE on the command line), take a network that "
-    "foveate fetches itself (mobilenet-v2, resnet50-tfjs), or start from random weights with pretrained=False."
+    "Give a local file of them (weights='FILE' of a system, --set weights=FILE on the command line), take a network "
+    "that foveate fetches itself (mobilenet-v2, resnet50-tfjs), or start from random weights with pretrained=False."
 )
 """What to do without pretrained weights."""
 
