@@ -1,4 +1,4 @@
-"""What committed records and the pages made from them must hold: whole settings, commands that exist, no typed figures."""
+"""What committed records and the pages made from them must hold: whole settings, real commands, no typed figures."""
 
 from __future__ import annotations
 
