@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 
 def predict(
+<<<<<<< HEAD
     model: str = typer.Argument(help=f"The model: {MODEL_HELP}"),
+=======
+    model: Path = typer.Argument(help="A saved or an exported model."),
+>>>>>>> main
     what: list[str] | None = typer.Argument(
         None,
         metavar="DATA",
@@ -44,6 +48,11 @@ def predict(
 
     The class is 'unreadable' for an image that was skipped, and 'no answer' where the model gave NaN.
     """
+<<<<<<< HEAD
+=======
+    from foveate.assemble.saving import load
+    from foveate.export.runner import SIDECAR, Runner
+>>>>>>> main
     from foveate.measure import NO_ANSWER, decided_by_shares, name_of
 
     words = [*(what or []), *([] if data is None else [data])]
@@ -51,6 +60,10 @@ def predict(
         raise FoveateError("expected images after the model: files, a folder, a CSV file or a dataset name.")
     if out is not None:
         check_writable(out)
+<<<<<<< HEAD
+=======
+    system = Runner(model) if (model / SIDECAR).is_file() else load(model)
+>>>>>>> main
     dataset, labelled = images_of(words, split, root)
     opener = Opener(classes, size, mean, std, trust, weights)
     system = opener.open(model, dataset if labelled else None)

@@ -183,7 +183,8 @@ def audit(
     boxes, the heat maps are compared with where the object is.
 
     Args:
-        models: a fitted system, or a mapping from name to system.
+        models: a fitted system, or a mapping from name to system; a plain ``nn.Module`` is wrapped, with a warning
+            that says what was assumed of it.
         dataset: images to audit on, not seen in training.
         title: heading of the report.
         attribute: what to call the attribute in a sentence, for instance "habitat".
@@ -201,7 +202,7 @@ def audit(
 
     What was found is in ``findings``, whose types are in :mod:`foveate.report.findings`; ``to_dict`` has the same keys.
     """
-    systems = named_models(models)
+    systems = named_models(models, dataset)
     if not len(dataset):
         raise DataError(f"{dataset.name} has no images to audit; give a dataset with some.")
     say = progress or (lambda line: None)
