@@ -55,6 +55,9 @@ def audit(
         None, help="CSV to write with pseudo-groups from the shortcut that was found."
     ),
     examples: int = typer.Option(9, help="Confident mistakes to show."),
+    minutes: float | None = typer.Option(
+        None, min=0, help="After so many minutes a doubtful experiment gets no further images. Default: no limit."
+    ),
     classes: str | None = typer.Option(None, help="Class names of a model file, in the order of its outputs: cat,dog."),
     size: int | None = typer.Option(None, help="Side of the images a model file reads, in pixels."),
     mean: str | None = typer.Option(None, help="Mean a model file expects, for pixels from 0 to 1: 0.5,0.5,0.5."),
@@ -89,7 +92,7 @@ def audit(
     }
     result = run_audit(
         loaded, dataset, attribute=attribute, examples=examples, seed=seed, discover=discover, objects=objects,
-        show_progress=True, on_bad=on_bad,
+        minutes=minutes, show_progress=True, on_bad=on_bad,
     )  # fmt: skip
     failed = result.failures(limits)  # before writing: a mistyped metric should not leave a report behind
     result.save(out)
