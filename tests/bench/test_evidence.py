@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""What committed records and the pages made from them must hold: whole settings, real commands, no typed figures."""
-=======
 """What committed records and the pages made of them must hold: whole settings, real commands, no typed figures."""
->>>>>>> main
 
 from __future__ import annotations
 

@@ -247,6 +247,7 @@ VERBS: dict[str, Verb] = {
             "--objects": "objects",
             "--groups-out": "file",
             "--examples": "whole",
+            "--minutes": "number",
             **_ELSEWHERE,
             "--layer": "text",
             "--seed": "seed",

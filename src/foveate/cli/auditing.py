@@ -64,6 +64,9 @@ def audit(
         None, help="CSV to write with pseudo-groups from the shortcut that was found."
     ),
     examples: int = typer.Option(9, help="Confident mistakes to show."),
+    minutes: float | None = typer.Option(
+        None, min=0, help="After so many minutes a doubtful experiment gets no further images. Default: no limit."
+    ),
     classes: str | None = CLASSES,
     size: int | None = SIZE,
     mean: str | None = MEAN,
@@ -98,7 +101,7 @@ def audit(
     loaded = {label: opener.open(model, dataset) for label, model in zip(model_labels(models), models, strict=True)}
     result = run_audit(
         loaded, dataset, attribute=attribute, examples=examples, seed=seed, discover=discover, objects=objects,
-        show_progress=True, on_bad=on_bad,
+        minutes=minutes, show_progress=True, on_bad=on_bad,
     )  # fmt: skip
     failed = result.failures(limits)  # before writing: a mistyped metric should not leave a report behind
     result.save(out)

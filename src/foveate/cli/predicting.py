@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 
 def predict(
-<<<<<<< HEAD
-    model: str = typer.Argument(help=f"The model: {MODEL_HELP}"),
-=======
-    model: Path = typer.Argument(help="A saved or an exported model."),
->>>>>>> main
+    model: str = typer.Argument(help=f"The model, saved or exported, or from elsewhere: {MODEL_HELP}"),
     what: list[str] | None = typer.Argument(
         None,
         metavar="DATA",
@@ -48,11 +44,7 @@ def predict(
 
     The class is 'unreadable' for an image that was skipped, and 'no answer' where the model gave NaN.
     """
-<<<<<<< HEAD
-=======
-    from foveate.assemble.saving import load
     from foveate.export.runner import SIDECAR, Runner
->>>>>>> main
     from foveate.measure import NO_ANSWER, decided_by_shares, name_of
 
     words = [*(what or []), *([] if data is None else [data])]
@@ -60,13 +52,13 @@ def predict(
         raise FoveateError("expected images after the model: files, a folder, a CSV file or a dataset name.")
     if out is not None:
         check_writable(out)
-<<<<<<< HEAD
-=======
-    system = Runner(model) if (model / SIDECAR).is_file() else load(model)
->>>>>>> main
     dataset, labelled = images_of(words, split, root)
-    opener = Opener(classes, size, mean, std, trust, weights)
-    system = opener.open(model, dataset if labelled else None)
+    opener, place = Opener(classes, size, mean, std, trust, weights), Path(model).expanduser()
+    system: Any = None
+    if (place / SIDECAR).is_file():
+        system = Runner(place)
+    else:
+        system = opener.open(model, dataset if labelled else None)
     chances = system.predict_proba(dataset, on_bad=on_bad)
     answers = decided_by_shares(chances)
     columns = ["image", *(["label"] if labelled else []), "prediction", "probability"]
