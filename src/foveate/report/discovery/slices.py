@@ -28,7 +28,8 @@ BELOW = 0.10
 
 @dataclass(frozen=True)
 class Slice:
-    """Similar images of class ``label`` with low accuracy; ``members`` are rows of the embeddings."""
+    """Similar images of class ``label`` with low accuracy; ``members`` are rows of the embeddings, the most typical
+    first."""
 
     label: int
     members: tuple[int, ...]
@@ -95,7 +96,11 @@ def find_slices(
         cluster = (
             KMeans(count, n_init=4, random_state=seed).fit_predict(x[mine]) if count > 1 else np.zeros(len(mine), int)
         )
-        bunches += [(int(label), mine[cluster == c]) for c in range(count) if (cluster == c).sum() >= SMALLEST_SLICE]
+        bunches += [
+            (int(label), _typical_first(x, mine[cluster == c]))
+            for c in range(count)
+            if (cluster == c).sum() >= SMALLEST_SLICE
+        ]
     if not bunches or average >= 1.0:
         return []
     p = [float(stats.binom.cdf(int(right[rows].sum()), len(rows), average)) for _, rows in bunches]
@@ -105,6 +110,11 @@ def find_slices(
         if b < 0.05 and right[rows].mean() <= average - BELOW
     ]
     return sorted(found, key=lambda s: (s.p, s.accuracy))[:most]
+
+
+def _typical_first(x: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """``rows`` in the order of their distance to their middle."""
+    return rows[np.argsort(((x[rows] - x[rows].mean(0)) ** 2).sum(1), kind="stable")]
 
 
 def embeddings_of(
