@@ -30,7 +30,9 @@ LAYERS = [
     {"assess"},
     {"systems"},
     {"intervene"},
-    {"report", "app", "export"},
+    {"report", "export"},
+    {"remedy"},
+    {"app"},
     {"bench"},
     {"cli"},
 ]

@@ -26,6 +26,7 @@ _FOLDERS = (
     "look",
     "measure",
     "pool",
+    "remedy",
     "report",
     "restrict",
     "systems",
@@ -37,6 +38,7 @@ _NAMES = {
     "wrap": "assemble.wrapping",
     "Wrapped": "assemble.wrapping",
     "audit": "report",
+    "cure": "remedy",
     "FoveateError": "errors",
 }
 

@@ -78,6 +78,27 @@ def test_a_model_that_learned_nothing_is_said_to_be_so(world: Path, tmp_path: Pa
     assert "no better than naming the most frequent class every time (50.0 %)" in err
 
 
+def test_random_weights_are_said(world: Path, tmp_path: Path, call: Call) -> None:
+    code, _, err = call("fit", "data", "--out", str(tmp_path / "m"), *SMALL)
+    assert (code, "micro_resnet starts from random weights" in err) == (0, True)
+    words = ["fit", "data", "--out", str(tmp_path / "n"), "--backbone", "micro-vit", "--epochs", "0"]
+    code, _, err = call(*words, "--set", "progress=False")
+    assert (code, "random weights" in err) == (0, False), err
+
+
+def test_without_a_network_the_hint_names_what_a_system_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    import timm
+
+    def offline(*given: object, **options: object) -> None:
+        raise OSError("We couldn't connect to the hub")
+
+    monkeypatch.setattr(timm, "create_model", offline)
+    data = fv.data.critters(size=32, train=8, target=0, val=0, test=0)
+    with pytest.raises(fv.FoveateError, match=r"weights='FILE'.*mobilenet-v2.*pretrained=False") as said:
+        fv.ERM("resnet18", pretrained=True, progress=False).fit(data.train)
+    assert "checkpoint" not in str(said.value)
+
+
 def test_misgivings_are_about_guessing_and_the_base() -> None:
     data = fv.data.critters(size=32, train=8, target=0, val=40, test=0)
     view = fv.data.Preprocess((32, 32))

@@ -263,5 +263,5 @@ def test_pretrained_without_weights_on_this_machine_says_what_to_do(monkeypatch)
         raise OSError("no route to the hub")
 
     monkeypatch.setattr(timm, "create_model", offline)
-    with pytest.raises(ModelError, match=r"no route to the hub.*checkpoint="):
+    with pytest.raises(ModelError, match=r"no route to the hub.*weights="):
         create_backbone("resnet18", pretrained=True)

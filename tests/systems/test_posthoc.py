@@ -37,6 +37,20 @@ def test_dfr_variants_help_and_round_trip(
     assert (again.predict_logits(data.test) == dfr.predict_logits(data.test)).all()
 
 
+def test_fine_tuning_starts_from_the_base_and_moves_a_copy_of_it(data: Benchmark, erm: fv.ERM, tmp_path: Path) -> None:
+    before = {k: v.clone() for k, v in erm.network_.state_dict().items()}
+    still = fv.DFR(erm, variant="network", epochs=1, lr=1e-9, progress=False).fit(data.target)
+    here = dict(still.network_.named_parameters())
+    assert all(torch.allclose(here[name], before[name], atol=1e-5) for name in here)  # its head came along
+    tuned = fv.DFR(erm, variant="network", epochs=3, progress=False).fit(data.target, val=data.val)
+    assert all(torch.equal(value, before[name]) for name, value in erm.network_.state_dict().items())
+    moved = dict(tuned.network_.backbone.named_parameters())
+    assert any(not torch.equal(value, before[f"backbone.{name}"]) for name, value in moved.items())
+    assert not any(value.requires_grad for value in moved.values())
+    again = fv.load(tuned.save(tmp_path / "tuned"))
+    assert (again.predict_logits(data.test) == tuned.predict_logits(data.test)).all()
+
+
 def test_dfr_logistic_equals_its_head_on_features(data: Benchmark, erm: fv.ERM, store: Path) -> None:
     dfr = fv.DFR(erm, store=str(store), progress=False).fit(data.target, val=data.val)
     network = erm.network_.eval()

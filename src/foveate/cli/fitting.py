@@ -65,9 +65,15 @@ def fit(
     if base is not None:
         chosen["base"] = start = load(base)
     try:
-        model = kind(**chosen)
+        model: Any = kind(**chosen)
     except TypeError as error:
         raise DataError(f"{system} does not take these settings: {error}.") from error
+    if not getattr(model, "starts_trained", True):
+        echo(
+            f"{model.backbone} starts from random weights. Trained ones need fewer images: --backbone mobilenet-v2 "
+            "(fetched once), or --set pretrained=True for timm's.",
+            err=True,
+        )
     benchmark = _with_splits(open_data(data, root), val_share, target_size)
     val = benchmark.get("val")
     if "select" not in chosen:

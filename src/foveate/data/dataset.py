@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from foveate.data.images import ImageSource
+from foveate.data.images import ImageSource, read_at_least, reads_in_threads
 from foveate.errors import DataError, UnreadableImage
 
 
@@ -297,6 +297,7 @@ class _Chosen:
 
     def __init__(self, source: ImageSource, indices: NDArray[np.int64]):
         self.source, self.indices = source, indices
+        self.in_threads = reads_in_threads(source)
 
     @staticmethod
     def of(source: ImageSource, indices: NDArray[np.int64]) -> _Chosen:
@@ -310,6 +311,9 @@ class _Chosen:
     def read(self, i: int) -> NDArray[np.uint8]:
         return self.source.read(int(self.indices[i]))
 
+    def read_at_least(self, i: int, least: tuple[int, int]) -> NDArray[np.uint8]:
+        return read_at_least(self.source, int(self.indices[i]), least)
+
     def where(self, i: int) -> str:
         return self.source.where(int(self.indices[i]))
 
@@ -322,6 +326,7 @@ class _Joined:
 
     def __init__(self, first: ImageSource, second: ImageSource):
         self.first, self.second = first, second
+        self.in_threads = reads_in_threads(first) and reads_in_threads(second)
 
     def __len__(self) -> int:
         return len(self.first) + len(self.second)
@@ -333,6 +338,10 @@ class _Joined:
     def read(self, i: int) -> NDArray[np.uint8]:
         source, j = self._at(i)
         return source.read(j)
+
+    def read_at_least(self, i: int, least: tuple[int, int]) -> NDArray[np.uint8]:
+        source, j = self._at(i)
+        return read_at_least(source, j, least)
 
     def where(self, i: int) -> str:
         source, j = self._at(i)

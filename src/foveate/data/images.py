@@ -11,6 +11,7 @@ import functools
 import hashlib
 import io
 import os
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
+from foveate.data.jpeg import decode_jpeg
 from foveate.errors import UnreadableImage
 from foveate.files import open_regular
 
@@ -30,6 +32,7 @@ MAX_PIXELS = 100_000_000
 """Images above this many pixels are refused as decompression bombs (100 megapixels)."""
 DECODERS = ("PNG", "JPEG", "GIF", "BMP", "PPM", "WEBP", "TIFF", "JPEG2000", "AVIF")
 """What is tried on a file, whatever its name says; nothing that starts another program (EPS starts Ghostscript)."""
+_ONE_AT_A_TIME = threading.Lock()
 NO_SUCH_FILE = "there is no such file"
 """The reason an :class:`~foveate.errors.UnreadableImage` gives when the file is missing."""
 
@@ -50,6 +53,27 @@ class ImageSource(Protocol):
     def digest(self, i: int) -> bytes:
         """A hash of the content of image ``i``."""
         ...
+
+
+def read_at_least(source: ImageSource, i: int, least: tuple[int, int]) -> NDArray[np.uint8]:
+    """Image ``i`` of a source for somebody who needs no more than ``least`` (height, width) of it.
+
+    Sources that can save work by that have a method of this name; all others read the whole image.
+
+    >>> read_at_least(ArrayImages(np.zeros((1, 8, 8, 3), np.uint8)), 0, (4, 4)).shape
+    (8, 8, 3)
+    """
+    reader = getattr(source, "read_at_least", None)
+    return source.read(i) if reader is None else reader(i, least)
+
+
+def reads_in_threads(source: ImageSource) -> bool:
+    """Whether several threads may read from ``source`` at once; it says so by ``in_threads = True``.
+
+    >>> reads_in_threads(FileImages(["a.jpg"])), reads_in_threads(ArrayImages(np.zeros((1, 8, 8, 3), np.uint8)))
+    (True, False)
+    """
+    return bool(getattr(source, "in_threads", False))
 
 
 def to_rgb(picture: Image.Image) -> Image.Image:
@@ -89,7 +113,7 @@ def decoders() -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def _open(path: Path) -> Iterator[Image.Image]:
+def _open(path: Path) -> Iterator[tuple[BinaryIO, Image.Image]]:
     try:
         file = open_regular(path)
     except FileNotFoundError as error:
@@ -97,7 +121,7 @@ def _open(path: Path) -> Iterator[Image.Image]:
     except OSError as error:
         raise UnreadableImage(str(path), error.strerror or str(error)) from error
     with file, open_image(file, str(path)) as picture:
-        yield picture
+        yield file, picture
 
 
 def open_image(file: BinaryIO, where: str, most: int | None = None) -> Image.Image:
@@ -108,7 +132,7 @@ def open_image(file: BinaryIO, where: str, most: int | None = None) -> Image.Ima
     All image files are opened here. ``where`` names it in errors.
     """
     most = MAX_PIXELS if most is None else most
-    with warnings.catch_warnings():
+    with _ONE_AT_A_TIME, warnings.catch_warnings():  # filters of warnings are one list for all threads
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own limit is below
         picture = Image.open(file, formats=decoders())
     if picture.width * picture.height > most:
@@ -119,7 +143,7 @@ def open_image(file: BinaryIO, where: str, most: int | None = None) -> Image.Ima
 def image_size(path: str | Path) -> tuple[int, int]:
     """Width and height of an image file, from its header alone; a bad file raises ``UnreadableImage``."""
     path = Path(path)
-    with _decoding(path), _open(path) as picture:
+    with _decoding(path), _open(path) as (_, picture):
         return picture.size
 
 
@@ -145,11 +169,18 @@ def _decoding(path: Path) -> Iterator[None]:
         raise UnreadableImage(str(path), reason) from error
 
 
-def decode(path: str | Path) -> NDArray[np.uint8]:
-    """Read an image file as upright RGB, ``uint8 [H, W, 3]``; a bad file raises ``UnreadableImage``."""
+def decode(path: str | Path, least: tuple[int, int] | None = None) -> NDArray[np.uint8]:
+    """Read an image file as upright RGB, ``uint8 [H, W, 3]``; a bad file raises ``UnreadableImage``.
+
+    Args:
+        path: the file.
+        least: height and width that will do. A JPEG may come out reduced to a half, a quarter or an eighth, never below
+            this; without it the image comes as it is.
+    """
     path = Path(path)
-    with _decoding(path), _open(path) as picture:
-        return np.asarray(to_rgb(picture))
+    with _decoding(path), _open(path) as (file, picture):
+        pixels = decode_jpeg(file, picture, least)
+        return np.asarray(to_rgb(picture)) if pixels is None else pixels
 
 
 def decode_bytes(content: bytes, where: str) -> NDArray[np.uint8]:
@@ -166,7 +197,7 @@ def decode_bytes(content: bytes, where: str) -> NDArray[np.uint8]:
 def decode_mask(path: str | Path) -> NDArray[np.uint8]:
     """Read a mask file as ``uint8 [H, W]``, 0 = outside, 255 = object, greys in between kept as they are."""
     path = Path(path)
-    with _decoding(path), _open(path) as opened:
+    with _decoding(path), _open(path) as (_, opened):
         picture = ImageOps.exif_transpose(opened) or opened
         if picture.mode == "P":  # label images: any non-zero index is object
             return np.where(np.asarray(picture) > 0, 255, 0).astype(np.uint8)
@@ -207,6 +238,8 @@ class FileImages:
     Masks may be unknown for some images: give None as their path, and reading gives an empty ``[0, 0]``.
     """
 
+    in_threads = True
+
     def __init__(self, paths: Sequence[str | Path | None], masks: bool = False):
         if not masks and None in paths:
             raise TypeError("every image needs a path; only masks may be None")
@@ -219,6 +252,12 @@ class FileImages:
     def read(self, i: int) -> NDArray[np.uint8]:
         path = self.paths[i]
         return np.zeros((0, 0), np.uint8) if path is None else self._decode(path)
+
+    def read_at_least(self, i: int, least: tuple[int, int]) -> NDArray[np.uint8]:
+        """Image ``i``, reduced if that saves work and leaves ``least`` pixels in height and width."""
+        path = self.paths[i]
+        plain = path is not None and self._decode is decode and type(self).read is FileImages.read
+        return decode(path, least) if path is not None and plain else self.read(i)
 
     def where(self, i: int) -> str:
         return str(self.paths[i])

@@ -13,7 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from foveate.data.ahead import Ahead
 from foveate.data.dataset import GroupedDataset
+from foveate.data.images import read_at_least, reads_in_threads
+from foveate.data.jpeg import GAP
+from foveate.data.memory import cache_bytes as free_for_images
 from foveate.data.preprocess import Preprocess
 from foveate.errors import DataError, UnreadableImage
 
@@ -44,22 +48,25 @@ class Batch:
         return len(self.indices)
 
     def to(self, device: torch.device | str) -> Batch:
-        """The same batch with its tensors on ``device``."""
+        """The same batch with its tensors on ``device``; to a GPU they go through pinned memory, beside its work."""
+        pin = torch.device(device).type == "cuda"
 
-        def move(t: Tensor | None) -> Tensor | None:
-            return None if t is None else t.to(device, non_blocking=True)
+        def move(t: Tensor) -> Tensor:
+            return (t.pin_memory() if pin and not t.is_cuda else t).to(device, non_blocking=True)
 
         return Batch(
-            self.inputs.to(device, non_blocking=True), self.labels.to(device), move(self.attributes),
-            move(self.groups), self.indices, self.bad,
+            move(self.inputs), move(self.labels), None if self.attributes is None else move(self.attributes),
+            None if self.groups is None else move(self.groups), self.indices, self.bad,
         )  # fmt: skip
 
 
 class Loader:
     """Reads batches of prepared images from a dataset.
 
-    Prepared images are kept in memory while the whole dataset fits into ``cache_bytes``, so that only the
-    first epoch decodes. With ``on_bad="skip"`` an unreadable image is left out, named once in the log, and
+    Prepared images are kept in memory while the whole dataset fits into ``cache_bytes`` (by default a quarter of
+    the memory that is free), so that only the first epoch decodes. Files are decoded ahead, in threads, when that turns
+    out to be quicker (:class:`~foveate.data.ahead.Ahead`), and large JPEGs no larger than needed
+    (:mod:`foveate.data.jpeg`). With ``on_bad="skip"`` an unreadable image is left out, named once in the log, and
     remembered in :attr:`bad`; with ``"raise"`` it stops the run with its name.
 
     >>> import numpy as np
@@ -77,7 +84,7 @@ class Loader:
         *,
         workers: int = 0,
         on_bad: OnBad = "raise",
-        cache_bytes: int = 1 << 30,
+        cache_bytes: int | None = None,
     ):
         if on_bad not in ("raise", "skip"):
             raise DataError(f"unknown on_bad '{on_bad}'; use 'raise' or 'skip'.")
@@ -87,15 +94,20 @@ class Loader:
         self.on_bad = on_bad
         self.bad: dict[int, UnreadableImage] = {}
         h, w = preprocess.size
-        fits = len(dataset) * 3 * h * w <= cache_bytes and workers == 0
+        self.least = (GAP * h, GAP * w)
+        fits = len(dataset) * 3 * h * w <= (free_for_images() if cache_bytes is None else cache_bytes)
         self._cache = torch.empty((len(dataset), 3, h, w), dtype=torch.uint8) if fits else None
         self._cached = np.zeros(len(dataset), dtype=bool)
+        threads = None if workers == 0 and reads_in_threads(dataset.images) else 1
+        self._ahead: Ahead[int, Tensor | UnreadableImage | None] = Ahead(self._tried, threads)
 
     def __call__(self, batches: Sequence[Sequence[int] | NDArray[np.int64]]) -> Iterator[Batch]:
         """One :class:`Batch` for every list of positions; a batch whose images are all bad is left out."""
         lists = [np.asarray(b, dtype=np.int64) for b in batches]
-        if self.workers:
-            loaded: Iterator[Batch] = iter(
+        if all(self._cached[positions].all() for positions in lists):
+            loaded: Iterator[Batch] = (self._kept(positions) for positions in lists)
+        elif self.workers:
+            loaded = iter(
                 DataLoader(
                     _Reader(self),
                     sampler=lists,
@@ -104,11 +116,14 @@ class Loader:
                 )
             )
         else:
-            loaded = (self._read(positions) for positions in lists)
+            read = self._ahead([positions.tolist() for positions in lists])
+            loaded = (self._batch(positions, found) for positions, found in zip(lists, read, strict=True))
         for batch in loaded:
             for index, error in batch.bad:
                 self._note(index, error)
             if len(batch):
+                if self.workers:
+                    self._keep(batch)
                 yield batch
 
     def in_order(self, batch_size: int = 64) -> Iterator[Batch]:
@@ -128,31 +143,45 @@ class Loader:
     def _prepared(self, index: int) -> Tensor:
         if self._cache is not None and self._cached[index]:
             return self._cache[index]
-        pixels = self.dataset.images.read(index)
-        image = self.preprocess.prepare(torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)).copy()))
+        pixels = read_at_least(self.dataset.images, index, self.least)
+        # as it lies in memory: resizing takes it so, and turning a large image around costs more than decoding it
+        image = self.preprocess.prepare(torch.from_numpy(np.require(pixels, requirements=["C", "W"])).permute(2, 0, 1))
         if self._cache is not None:
             self._cache[index] = image
             self._cached[index] = True
         return image
 
+    def _tried(self, index: int) -> Tensor | UnreadableImage | None:
+        """Image ``index``, why it cannot be read, or None when that is known."""
+        if index in self.bad:
+            return None
+        try:
+            return self._prepared(index)
+        except UnreadableImage as error:
+            return error
+
+    def _keep(self, batch: Batch) -> None:
+        """Keep what another process has read."""
+        if self._cache is not None:
+            self._cache[batch.indices] = batch.inputs
+            self._cached[batch.indices.numpy()] = True
+
+    def _kept(self, positions: NDArray[np.int64]) -> Batch:
+        assert self._cache is not None
+        return self._labelled(self._cache[torch.from_numpy(positions)], positions, [])
+
     def _read(self, positions: NDArray[np.int64]) -> Batch:
+        return self._batch(positions, [self._tried(i) for i in positions.tolist()])
+
+    def _batch(self, positions: NDArray[np.int64], found: Sequence[Tensor | UnreadableImage | None]) -> Batch:
+        bad = [(int(i), e) for i, e in zip(positions, found, strict=True) if isinstance(e, UnreadableImage)]
+        images = [image for image in found if isinstance(image, Tensor)]
+        kept = positions[[isinstance(image, Tensor) for image in found]]
+        stacked = torch.stack(images) if images else torch.empty((0, 3, *self.preprocess.size), dtype=torch.uint8)
+        return self._labelled(stacked, kept, bad)
+
+    def _labelled(self, images: Tensor, kept: NDArray[np.int64], bad: list[tuple[int, UnreadableImage]]) -> Batch:
         ds = self.dataset
-        bad: list[tuple[int, UnreadableImage]] = []
-        if self._cache is not None and self._cached[positions].all():
-            images, kept = self._cache[torch.from_numpy(positions)], positions
-        else:
-            read: list[Tensor] = []
-            good: list[int] = []
-            for i in positions:
-                if int(i) in self.bad:
-                    continue
-                try:
-                    read.append(self._prepared(int(i)))
-                    good.append(int(i))
-                except UnreadableImage as error:
-                    bad.append((int(i), error))
-            kept = np.asarray(good, dtype=np.int64)
-            images = torch.stack(read) if read else torch.empty((0, 3, *self.preprocess.size), dtype=torch.uint8)
         return Batch(
             inputs=images,
             labels=torch.from_numpy(ds.labels[kept]),

@@ -108,15 +108,9 @@ class Preprocess:
         if self.shift:
             p = min(self.shift, h - 1, w - 1)
             offsets = torch.randint(0, 2 * p + 1, (2, n), generator=generator)
-            rows = _reflect(torch.arange(h) + offsets[0, :, None] - p, h)
-            cols = _reflect(torch.arange(w) + offsets[1, :, None] - p, w)
-            batch, channel = torch.arange(n), torch.arange(images.shape[1])
-            images = images[
-                batch[:, None, None, None],
-                channel[None, :, None, None],
-                rows[:, None, :, None],
-                cols[:, None, None],
-            ]
+            wide = images[:, :, _reflect(torch.arange(-p, h + p), h)][..., _reflect(torch.arange(-p, w + p), w)]
+            places = zip(wide, *offsets.tolist(), strict=True)
+            images = torch.stack([image[:, y : y + h, x : x + w] for image, y, x in places])
         if self.flip:
             mirrored = torch.rand(n, generator=generator) < 0.5
             images = torch.where(mirrored[:, None, None, None], images.flip(-1), images)
@@ -126,7 +120,9 @@ class Preprocess:
         """``uint8 [B, 3, h, w]`` to normalised float32, channels last in memory (convolutions are faster so)."""
         mean = torch.tensor(self.mean, device=images.device).view(1, -1, 1, 1)
         std = torch.tensor(self.std, device=images.device).view(1, -1, 1, 1)
-        return ((images.float() / 255.0 - mean) / std).contiguous(memory_format=torch.channels_last)
+        # in place, and turned around last: one copy fewer, and arithmetic over channels-last values is slower
+        values = images.to(torch.float32, copy=True).div_(255.0).sub_(mean).div_(std)
+        return values.contiguous(memory_format=torch.channels_last)
 
     def denormalise(self, inputs: Tensor) -> Tensor:
         """The inverse of :meth:`normalise`, as float32 in ``[0, 1]``."""

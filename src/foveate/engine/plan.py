@@ -7,7 +7,7 @@ every process of a distributed run see the same batches.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,6 +19,32 @@ class Plan(Protocol):
     """Gives the batches of an epoch as lists of dataset positions."""
 
     def batches(self, epoch: int, size: int) -> Sequence[Indices]: ...
+
+
+class Piece(NamedTuple):
+    """What goes through the network at once: a batch, or a part of one."""
+
+    positions: Indices
+    weight: float
+    """What its mean loss counts in the loss of its step."""
+    step: int
+
+
+def in_parts(batches: Sequence[Indices], weights: Sequence[float], pieces: int) -> list[Piece]:
+    """Every batch in ``pieces`` of nearly equal size, whose weights add up to that of the batch.
+
+    No piece is one image alone, which has no batch statistics, unless the batch is.
+
+    >>> [(p.positions.tolist(), round(p.weight, 2), p.step) for p in in_parts([np.arange(5), np.arange(3)], [1, 1], 2)]
+    [([0, 1, 2], 0.6, 0), ([3, 4], 0.4, 0), ([0, 1, 2], 1.0, 1)]
+    """
+    if pieces == 1:
+        return [Piece(batch, weight, i) for i, (batch, weight) in enumerate(zip(batches, weights, strict=True))]
+    return [
+        Piece(piece, weight * len(piece) / len(batch), i)
+        for i, (batch, weight) in enumerate(zip(batches, weights, strict=True))
+        for piece in np.array_split(batch, min(pieces, max(len(batch) // 2, 1)))
+    ]
 
 
 def _cut(order: Indices, size: int) -> list[Indices]:

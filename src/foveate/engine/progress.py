@@ -1,4 +1,4 @@
-"""A progress bar with throughput and time left, on a terminal and in a notebook; silent elsewhere."""
+"""How far work is: a bar on a terminal and in a notebook; a plain line now and then where output goes to a file."""
 
 from __future__ import annotations
 
@@ -12,6 +12,26 @@ from rich.progress import Progress as RichProgress
 
 from foveate import notebook
 
+FIRST, EVERY = 10.0, 30.0
+"""Seconds until the first plain line, and between two of them: what is quick says nothing."""
+
+
+class _Lines:
+    """Lines for a log: share done, speed and time left."""
+
+    def __init__(self, title: str, total: int):
+        self.title, self.total = title, total
+        self.due = time.perf_counter() + FIRST
+
+    def show(self, done: int, rate: float, note: str) -> None:
+        now = time.perf_counter()
+        if now < self.due:
+            return
+        self.due = now + EVERY
+        share = f"{100 * done / self.total:.0f} %" if self.total else f"{done:,}"
+        left = f", {(self.total - done) / rate:.0f} s left" if self.total > done and rate > 0 else ""
+        print(f"{self.title}: {share}, {rate:,.0f}/s{left} {note}".rstrip(), file=sys.stderr, flush=True)
+
 
 class Progress:
     """``with Progress("training", total=1000) as bar: bar.advance(32, loss)``."""
@@ -21,6 +41,7 @@ class Progress:
         self.done, self.start, self.extra = 0, time.perf_counter(), ""
         self._bar: RichProgress | None = None
         self._page = notebook.PageBar(title, total) if shown and notebook.here() else None
+        self._lines = _Lines(title, total) if shown and self._page is None and not sys.stderr.isatty() else None
         if shown and sys.stderr.isatty():
             self._bar = RichProgress(
                 TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"),
@@ -46,12 +67,14 @@ class Progress:
     def advance(self, items: int, loss: float | None = None) -> None:
         """``items`` more are done."""
         self.done += items
-        if self._bar is None and self._page is None:
+        if self._bar is None and self._page is None and self._lines is None:
             return
         rate = self.done / max(time.perf_counter() - self.start, 1e-9)
         note = self.extra if loss is None else f"loss {loss:.3f} {self.extra}"
         if self._bar is not None:
             self._bar.update(self._task, advance=items, rate=f"{rate:,.0f}/s", note=note)
+        if self._lines is not None:
+            self._lines.show(self.done, rate, note)
         if self._page is not None:
             self._page.show(self.done, f"{rate:,.0f}/s {note}")
 

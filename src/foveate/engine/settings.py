@@ -15,7 +15,9 @@ class TrainSettings(BaseModel):
 
     Attributes:
         epochs: passes over the training plan.
-        batch_size: images per step and device.
+        batch_size: images that go through the network at once, per device.
+        accumulate: batches that make up one step, for steps over more images than memory holds at once. The loss and
+            the statistics of BatchNorm are those of each batch; the gradient is the mean over all.
         lr: peak learning rate.
         weight_decay: decoupled for adamw, classic L2 otherwise; not applied to biases and norms.
         optimizer: ``"adam"``, ``"adamw"`` or ``"sgd"``.
@@ -23,8 +25,12 @@ class TrainSettings(BaseModel):
         schedule: ``"constant"``, ``"cosine"`` (to zero) or ``"onecycle"`` (up for 30 %, down to zero).
         warmup: share of the steps with a linearly rising rate (constant and cosine).
         clip: largest gradient norm, or None.
-        precision: what Lightning Fabric takes (``"32-true"``, ``"bf16-mixed"``, ``"16-mixed"``). On a CPU bf16 is tried
-            first, in a process of its own (:mod:`foveate.engine.bf16`).
+        precision: what Lightning Fabric takes (``"32-true"``, ``"bf16-mixed"``, ``"16-mixed"``), or ``"auto"`` for the
+            quickest that this machine can do with little loss (:func:`~foveate.engine.quick.chosen_precision`). The
+            default gives the same numbers everywhere. On a CPU bf16 is tried first, in a process of its own
+            (:mod:`foveate.engine.bf16`).
+        compile: have ``torch.compile`` write code for the network first. It takes about a minute, needs a C++ compiler
+            on a CPU, and where it fails the training goes on without it and says so.
         accelerator, devices, strategy: what Lightning Fabric takes; ``devices=2, strategy="ddp"`` works.
         patience: stop after this many epochs without a better selection metric, or None.
         drop_last: leave out an incomplete last batch.
@@ -36,7 +42,7 @@ class TrainSettings(BaseModel):
         seed: one seed for weights, order, augmentation and dropout; from 0 to 2**32 - 1, what NumPy takes.
         checkpoint: file for resumable training, or None.
         checkpoint_every: epochs between checkpoints.
-        progress: show a progress bar when the output is a terminal.
+        progress: show a progress bar, or where the output is no terminal a line now and then.
 
     >>> TrainSettings(epochs=3, lr=0.01).schedule
     'cosine'
@@ -46,6 +52,7 @@ class TrainSettings(BaseModel):
 
     epochs: int = Field(default=10, ge=0)
     batch_size: int = Field(default=64, ge=1)
+    accumulate: int = Field(default=1, ge=1)
     lr: float = Field(default=1e-3, gt=0, le=1e4)
     weight_decay: float = Field(default=1e-4, ge=0, le=1e4)
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
@@ -54,6 +61,7 @@ class TrainSettings(BaseModel):
     warmup: float = Field(default=0.0, ge=0, lt=1)
     clip: float | None = Field(default=None, gt=0)
     precision: str = "32-true"
+    compile: bool = False
     accelerator: str = "auto"
     devices: int | str = 1
     strategy: str = "auto"

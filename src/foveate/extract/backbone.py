@@ -229,7 +229,9 @@ def _build(spec: BackboneSpec, pretrained: bool) -> nn.Module:
             raise ModelError(f"cannot build '{spec.name}' with {args}: {error}") from error
         raise ModelError(
             f"cannot load pretrained weights of '{spec.name}': {error}. They are not on this machine and the hub "
-            "could not be reached; give a local file with checkpoint=..., or train from scratch with pretrained=False."
+            "could not be reached. Give a local file of them (weights='FILE' of a system, --set weights=FILE on the "
+            "command line), take a network that foveate fetches itself (mobilenet-v2, resnet50-tfjs), or start from "
+            "random weights with pretrained=False."
         ) from error
     except (TypeError, AssertionError) as error:
         raise ModelError(f"cannot build '{spec.name}' with {args}: {error}") from error

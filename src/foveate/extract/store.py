@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 log = logging.getLogger("foveate")
-FORMAT = 1
+FORMAT = 2
+"""Part of every key; 2: large JPEGs are decoded at a reduced size."""
 ProgressCall = Callable[[int, int], None]
 _spread: ContextVar[Spread | None] = ContextVar("spread", default=None)
 

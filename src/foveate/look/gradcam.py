@@ -53,25 +53,56 @@ def gradcam(
 
     if method not in METHODS:
         raise ModelError(f"unknown Grad-CAM method '{method}'; known: {', '.join(METHODS)}.")
-    with _undisturbed(model):
-        # a frozen model has no gradient path of its own: the input opens one
-        inputs = inputs.detach().clone().requires_grad_(True)
-        cam = getattr(pytorch_grad_cam, METHODS[method])(model=model, target_layers=[layer], reshape_transform=to_grid)
-        try:
-            with torch.enable_grad():
-                logits = cam.activations_and_grads(inputs)
-                chosen = logits.argmax(1) if classes is None else classes.to(logits.device)
-                logits[torch.arange(len(logits)), chosen].sum().backward()
-            activations = cam.activations_and_grads.activations[0].cpu().numpy()
-            gradients = cam.activations_and_grads.gradients[0].cpu().numpy()
-            heat = cam.get_cam_image(inputs, layer, None, activations, gradients, False)
-        finally:
-            cam.activations_and_grads.release()
+    with _undisturbed(model), _Caught(layer) as caught:
+        with torch.enable_grad():
+            logits = model(inputs.detach())
+            chosen = logits.argmax(1) if classes is None else classes.to(logits.device)
+            # only what lies after the layer is gone back through: a small part of the network
+            gradient = caught.gradient(logits[torch.arange(len(logits)), chosen].sum())
+        grid = (lambda t: t) if to_grid is None else to_grid
+        activations = grid(caught.output.detach()).cpu().numpy()
+        gradients = grid(gradient).cpu().numpy()
+        cam = getattr(pytorch_grad_cam, METHODS[method])(model=model, target_layers=[])
+        heat = cam.get_cam_image(inputs, layer, None, activations, gradients, False)
     return Gaze(
         torch.from_numpy(np.maximum(np.nan_to_num(heat), 0).astype(np.float32)),  # NaN logits have no reasons
         kind=method,
         scores={"class": chosen.detach().cpu(), "logits": logits.detach().cpu()},
     )
+
+
+class _Caught:
+    """The output of a layer in the next forward pass, cut off from what came before it.
+
+    The derivative of the logits by that output does not need the way from the images to it, which is most of the
+    network: no graph is kept of it, and nothing is computed backwards through it.
+    """
+
+    def __init__(self, layer: nn.Module):
+        self.layer = layer
+        self.seen: Tensor | None = None
+
+    def __enter__(self) -> _Caught:
+        self.handle = self.layer.register_forward_hook(self._cut)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.handle.remove()
+
+    def _cut(self, _module: nn.Module, _inputs: object, output: Tensor) -> Tensor:
+        self.seen = output.detach().requires_grad_(True)
+        return self.seen.clone()  # layers after it may work in place, which a leaf does not allow
+
+    @property
+    def output(self) -> Tensor:
+        if self.seen is None:
+            raise ModelError("Grad-CAM needs a layer that the forward pass goes through; this one is not used.")
+        return self.seen
+
+    def gradient(self, score: Tensor) -> Tensor:
+        """How ``score`` changes with the output; zero where it does not depend on it."""
+        found = torch.autograd.grad(score, self.output, allow_unused=True)[0] if score.requires_grad else None
+        return torch.zeros_like(self.output) if found is None else found
 
 
 @contextlib.contextmanager

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import field
 from typing import ClassVar, Literal
 
+import torch
 from torch import nn
 
 from foveate.assemble.adapting import Adapting, FrozenBase
+from foveate.assemble.capabilities import network_of
 from foveate.assemble.needs import Needs
 from foveate.assemble.network import Network
 from foveate.assemble.parts import Parts
@@ -23,7 +25,7 @@ from foveate.parameters import configured
 from foveate.pool import OwnPool
 from foveate.restrict import Nothing
 
-VARIANTS = ("logistic", "gradient", "conv", "two-layer")
+VARIANTS = ("logistic", "gradient", "conv", "two-layer", "network")
 
 
 @configured
@@ -35,11 +37,12 @@ class DFR(Adapting):
         variant: ``"logistic"`` is the original (standardised features, L1 logistic regression, the strength
             tuned on worst-group accuracy, averaged balanced refits); ``"gradient"`` trains the layer with an
             L1 penalty; ``"conv"`` also trains the last convolution; ``"two-layer"`` puts a hidden layer
-            before it.
+            before it; ``"network"`` trains everything on, from the base's own last layer where it is linear: plain
+            fine-tuning on balanced groups, for features that hold too little of the object.
         refits: balanced subsets averaged by the original.
         l1: weight of the L1 penalty on the new layers (all but the original).
-        copies: augmented copies to train on (``gradient`` and ``two-layer``; ``conv`` augments live, the original
-            fits plain features).
+        copies: augmented copies to train on (``gradient`` and ``two-layer``; ``conv`` and ``network`` augment live,
+            the original fits plain features).
         select, store, on_bad, workers, training: see :class:`~foveate.assemble.adapting.Adapting`.
 
     Groups without target images are left out of the balance, with a warning.
@@ -61,13 +64,15 @@ class DFR(Adapting):
     needs: ClassVar[Needs] = Needs(train="labels (base)", target="labels, groups")
     post_hoc: ClassVar[bool] = True
     base: System | None = field(default=None, kw_only=False)
-    variant: Literal["logistic", "gradient", "conv", "two-layer"] = "logistic"
+    variant: Literal["logistic", "gradient", "conv", "two-layer", "network"] = "logistic"
     refits: int = 20
     l1: float = 1e-4
 
     def usual_training(self) -> TrainSettings:
         # where more than a linear layer learns, the rate for that is too high
-        rate = 1e-3 if self.variant in ("conv", "two-layer") else 1e-2
+        rate = 1e-3 if self.variant in ("conv", "two-layer", "network") else 1e-2
+        if self.variant == "network":
+            return TrainSettings.of(epochs=10, lr=rate, weight_decay=1e-4, batch_size=32, optimizer="adamw")
         return TrainSettings.of(epochs=100, lr=rate, weight_decay=0.0, batch_size=128)
 
     def parts(self) -> Parts:
@@ -90,18 +95,31 @@ class DFR(Adapting):
         super().check()
 
     def _train(self, how: CrossEntropy, data: GroupedDataset, val: GroupedDataset | None, callbacks: Callbacks) -> None:
-        if self.variant != "conv":
+        if self.variant not in ("conv", "network"):
             return super()._train(how, data, val, callbacks)
-        backbone = self.embedder_.backbone  # features change with the last convolution, so images are read live
+        backbone = self.embedder_.backbone  # features change with what learns, so images are read live
         how.build(backbone.dim, data.num_classes)
-        unfreeze_last_convolution(backbone)
+        if self.variant == "conv":
+            unfreeze_last_convolution(backbone)
+        else:
+            backbone.requires_grad_(True)
+            self._start_from(network_of(self.base), how.head_)
         how.fit(
             self._images(data, augment=True), None if val is None else self._images(val, augment=False),
             model=Network(backbone, how.head_), counts=self._counts(val), callbacks=callbacks, title="DFR",
             record=self._record(),
         )  # fmt: skip
-        backbone.requires_grad_(False)
+        backbone.requires_grad_(False).eval()
         return None
+
+    @staticmethod
+    def _start_from(network: Network | None, head: nn.Module) -> None:
+        """Give ``head`` the weights of the base's own, where that is a layer of the same shape on pooled features."""
+        theirs = None if network is None or network.pool is not None else network.head
+        if type(theirs) is nn.Linear and isinstance(head, nn.Linear) and theirs.weight.shape == head.weight.shape:
+            with torch.no_grad():
+                head.weight.copy_(theirs.weight)
+                head.bias.copy_(torch.zeros_like(head.bias) if theirs.bias is None else theirs.bias)
 
     def _images(self, dataset: GroupedDataset, augment: bool) -> ImageFeed:
         loader = Loader(dataset, self.preprocess_, workers=self.workers, on_bad=self.on_bad)

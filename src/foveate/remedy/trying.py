@@ -1,0 +1,172 @@
+"""The remedies: which fit a model and the sets there are, what each costs, and how each is tried."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from foveate.assemble.capabilities import network_of
+from foveate.assemble.network import Network
+from foveate.assemble.system import System
+from foveate.data.dataset import GroupedDataset
+from foveate.engine import EpochEnd
+from foveate.engine.callbacks import StopTraining
+from foveate.remedy.kinds import Attempt, Counted, Means, Remedy, Showing, State, Supply
+from foveate.remedy.sources import BalancedSet
+from foveate.systems import DAR, DFR
+
+EPOCHS = {Means.DAR: 40, Means.TUNE: 10}
+SLOWEST = 3.0
+"""A backward pass costs about twice a forward pass."""
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What was measured before anything is tried: seconds for one image.
+
+    Attributes:
+        predict: an answer of the model.
+        pool: a step of DAR's attention, forth and back.
+    """
+
+    predict: float
+    pool: float = 5e-4
+
+    def estimate(self, remedy: Remedy, images: int, held: int) -> float:
+        """Seconds that trying ``remedy`` will take, its own validation included."""
+        measured = 2 * held * self.predict
+        if remedy.means is Means.DFR:
+            return images * self.predict + held * self.predict + 3.0 + measured
+        if remedy.means is Means.DAR:
+            return (images + held) * self.predict + EPOCHS[Means.DAR] * (images + held / 3) * self.pool + measured
+        if remedy.means is Means.TUNE:
+            return EPOCHS[Means.TUNE] * (SLOWEST * images + held) * self.predict + measured
+        return measured
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What is chosen on: real images, and those with the cue of another class.
+
+    Attributes:
+        real: the images as they come.
+        other: exchanged between classes, or None without an exchange.
+        select: what a remedy chooses its own settings on: real groups, or real and exchanged images with theirs.
+    """
+
+    real: GroupedDataset
+    other: GroupedDataset | None
+    select: GroupedDataset
+
+    def standing(self, system: System) -> Showing:
+        """How ``system`` does."""
+        said = system.predict(self.real)
+        right = said == self.real.labels
+        cells = _cells(right, self.real, "" if self.real.attributes is not None else "real, ")
+        follows = None
+        if self.other is not None:
+            turned = system.predict(self.other)
+            follows = float((turned == self.other.attributes).mean())
+            if self.real.attributes is None:
+                plain = GroupedDataset(self.other.images, self.other.labels, self.other.class_names)
+                cells += _cells(turned == self.other.labels, plain, "exchanged, ")
+        return Showing(float(right.mean()), tuple(cells), follows)
+
+
+def _cells(right: Any, data: GroupedDataset, before: str) -> list[Counted]:
+    names, of = (data.class_names, data.labels) if data.groups is None else (data.group_names, data.groups)
+    return [
+        Counted(f"{before}{name}", int((of == k).sum()), int(right[of == k].sum()))
+        for k, name in enumerate(names)
+        if (of == k).any()
+    ]
+
+
+def remedies_for(
+    system: System, sets: Mapping[Supply, BalancedSet], missing: Mapping[Supply, str]
+) -> tuple[list[Remedy], list[Attempt]]:
+    """The remedies that fit, cheapest first, and those that do not with the reason."""
+    network = network_of(system)
+    fit: list[Remedy] = []
+    unfit: list[Attempt] = []
+    for means in (Means.DFR, Means.DAR, Means.TUNE):
+        lacking = _lacking(means, network)
+        for origin in Supply:
+            remedy = Remedy(means, origin)
+            reason = missing.get(origin) or lacking
+            if reason is None and means is Means.TUNE and origin in (Supply.TARGET, Supply.PSEUDO):
+                reason = "too few balanced images for a whole network"
+            if reason is None:
+                fit.append(remedy)
+            else:
+                unfit.append(Attempt(remedy, State.UNFIT, reason))
+    return fit, unfit
+
+
+def _lacking(means: Means, network: Network | None) -> str | None:
+    """What a model lacks for ``means``; None when it has all."""
+    if network is None:
+        return "the model is a black box: its features cannot be reached"
+    if means is Means.DAR and not network.reads_maps:
+        return "the model has no feature maps that its features are made from"
+    if means is Means.TUNE and not any(True for _ in network.parameters()):
+        return "the model has no weights that can be trained"
+    return None
+
+
+def attempt(
+    remedy: Remedy,
+    base: System,
+    given: BalancedSet,
+    held: Validation,
+    *,
+    store: Path,
+    until: float,
+    seed: int,
+    shown: bool,
+) -> tuple[Attempt, System]:
+    """Fit one remedy and see how it does; training ends at ``until`` (``time.perf_counter``) with its best epoch."""
+    began = time.perf_counter()
+    stopped = False
+
+    def in_time(end: EpochEnd) -> None:
+        nonlocal stopped
+        if time.perf_counter() > until and end.epoch < end.epochs:
+            stopped = True
+            raise StopTraining
+
+    options: dict[str, Any] = {"store": store, "progress": shown, "seed": seed, "select": "worst_group"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # absent and small groups: the report says what the sets are made of
+        if remedy.means is Means.DFR:
+            made: System = DFR(base, refits=5, **options).fit(given.grouped, val=held.select)
+        elif remedy.means is Means.DAR:
+            made = DAR(base, epochs=EPOCHS[Means.DAR], **options).fit(
+                given.balanced, val=held.select, callbacks=[in_time]
+            )
+        else:
+            made = DFR(base, variant="network", epochs=EPOCHS[Means.TUNE], **options).fit(
+                given.grouped, val=held.select, callbacks=[in_time]
+            )
+        standing = held.standing(made)
+    said = Attempt(
+        remedy, State.TRIED, standing=standing, supervision=supervision(base, given.origin, held),
+        seconds=time.perf_counter() - began,
+    )  # fmt: skip
+    if stopped:
+        said.notes.append("training ended early, when the time was up; its best epoch is kept")
+    if not np.isfinite([cell.accuracy for cell in standing.cells]).all():
+        said.state, said.why = State.FAILED, "it gives no answers"
+    return said, made
+
+
+def supervision(base: System, origin: Supply, held: Validation) -> str:
+    """The supervision line: what the model used before, what the remedy and its choice used."""
+    choice = "groups of given attributes" if held.real.attributes is not None else "labels, real and exchanged images"
+    return f"train: base ({base.supervision().replace('train: ', '')}); cure: {origin.labels}; selection: {choice}"
