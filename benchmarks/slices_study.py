@@ -2,7 +2,8 @@
 
 A slice is planted in every setting: part of one class is darkened, blurred, marked, or is the part in an unusual
 habitat, and a made-up model is right on 92 of 100 images but only on 35 of 100 in the slice (as the synthetic models of
-Eyuboglu et al. 2022). Both slicers get the same embeddings, labels and answers. Precision at 10 is theirs too: the
+Eyuboglu et al. 2022). Both slicers get the same embeddings, labels and answers; the
+audit's also the properties it reads off every image. Precision at 10 is theirs too: the
 share of planted images among the ten most typical of a slice, the best slice counted. A slice found where nothing was
 planted is a false alarm.
 
@@ -25,8 +26,11 @@ from numpy.typing import NDArray
 
 import foveate as fv
 from foveate.data.dataset import GroupedDataset
+from foveate.data.images import ArrayImages
 from foveate.extract import open_backbone
 from foveate.files import write_rows
+from foveate.report.discovery.objects import Objects
+from foveate.report.discovery.observations import observe
 from foveate.report.discovery.slices import find_slices
 
 KINDS = ("dark", "blurred", "marked", "habitat", "none")
@@ -129,6 +133,12 @@ def embedded(pixels: NDArray[np.uint8], network: str) -> NDArray[np.float64]:
     return torch.cat(out).double().numpy()
 
 
+def cues(pixels: NDArray[np.uint8], data: GroupedDataset) -> dict[str, NDArray[np.float64]]:
+    """What the audit reads off the images beside their embedding."""
+    images = GroupedDataset(ArrayImages(pixels), data.labels, data.class_names)
+    return observe(images, np.arange(len(images)), Objects(images, "centre")).features
+
+
 def source(root: Path | None, images: int, seed: int) -> tuple[str, GroupedDataset, str]:
     """Balanced images with their habitats."""
     if root is None:
@@ -158,10 +168,11 @@ def rows(root: Path | None, images: int, seeds: range) -> Iterator[dict[str, Any
             elif kind != "none":
                 inside[rng.permutation(mine)[: round(SHARE * len(mine))]] = True
             said = answers(data.labels, inside, data.num_classes, rng)
-            features = embedded(planted(pixels, np.flatnonzero(inside), kind), network)
+            shown_pixels = planted(pixels, np.flatnonzero(inside), kind)
+            features, read = embedded(shown_pixels, network), cues(shown_pixels, data)
             common = {"data": name, "images": len(data), "planted": kind, "seed": seed}
             began = time.process_time()
-            found = find_slices(features, data.labels, said, seed=seed)
+            found = find_slices(features, data.labels, said, properties=read, seed=seed)
             scores = [float(inside[list(s.members[:10])].mean()) for s in found]
             best = int(np.argmax(scores)) if scores else -1
             yield {

@@ -186,7 +186,8 @@ def discover(
     judgement = judge(
         pulls, base.label_probes, answer_probes, base.cues, objects=base.objects.words, sure=base.objects.sure
     )
-    slices = find_slices(embeddings_of(system, base.objects, seen.positions, say), labels, answers, seed=seed)
+    embeddings = embeddings_of(system, base.objects, seen.positions, say)
+    slices = find_slices(embeddings, labels, answers, properties=seen.features, seed=seed)
     return Discovery(
         judgement, mask_tests(sheet, logits, named, source=base.objects.source, seed=seed), error_probes,
         [_described(s, base, predictions, names) for s in slices], base, predictions, names,
