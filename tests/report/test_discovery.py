@@ -199,7 +199,7 @@ def test_report_holds_the_sections_and_nothing_foreign(reports: dict[str, Audit]
     ):  # fmt: skip
         assert heading in html
     assert "now: " in html
-    assert "foveate fit DATA --system DAR --base MODEL" in html
+    assert "foveate fit groups.csv --system DAR --base MODEL" in html
     assert not re.search(r"https?:|//[a-z]|<link|@import|url\(", re.sub(r"data:image[^\"]*", "", html))
     assert "{{" not in html
     json.dumps(report.to_dict(), allow_nan=False)
