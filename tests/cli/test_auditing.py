@@ -75,11 +75,11 @@ def test_the_schema_is_printed_and_the_findings_follow_it(folder: Path) -> None:
     told = CliRunner().invoke(app, ["audit", "--schema"])
     assert told.exit_code == 0, told.output
     form = json.loads(told.stdout)
-    assert form["properties"]["schema_version"]["const"] == 1
+    assert form["properties"]["schema_version"]["const"] == 2
     done = CliRunner().invoke(app, words(folder, "--json", "--examples", "1"))
     jsonschema.validate(json.loads(done.stdout), form)
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({**json.loads(done.stdout), "schema_version": 2}, form)
+        jsonschema.validate({**json.loads(done.stdout), "schema_version": 1}, form)
 
 
 def test_limits_that_hold_exit_with_0(folder: Path) -> None:

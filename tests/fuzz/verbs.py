@@ -153,6 +153,11 @@ VERBS: dict[str, Verb] = {
         },
         {2: "data"},
     ),
+    "bench speed": Verb(
+        ("bench", "speed", "--only", "decoding", "--record", "{d}/speed.json", "-o", "{d}/speed.md"),
+        {"--only": "name", "--record": "place", "--out": "place"},
+        runs=False,
+    ),
     "bench grid": Verb(
         ("bench", "grid", "critters:size=32,train=8,target=8,val=8,test=8", "-o", "{d}/grid.png"),
         {
@@ -229,6 +234,7 @@ VERBS: dict[str, Verb] = {
             "--objects": "objects",
             "--groups-out": "file",
             "--examples": "whole",
+            "--minutes": "number",
             "--classes": "text",
             "--size": "size",
             "--mean": "triple",
@@ -238,6 +244,26 @@ VERBS: dict[str, Verb] = {
         },
         {1: "model"},
         allowed=CHECKED,
+    ),
+    "cure": Verb(
+        ("cure", "{w}/erm", "{w}/data", "-o", "{d}/cured", "--minutes", "0.01"),
+        {
+            "--data": "data",
+            "--out": "folder",
+            "--minutes": "rate",
+            "--allowed-drop": "number",
+            "--real-drop": "number",
+            "--objects": "objects",
+            "--classes": "text",
+            "--size": "size",
+            "--mean": "triple",
+            "--std": "positive_triple",
+            "--seed": "seed",
+            "--root": "root",
+            "--on-bad": "bad",
+        },
+        {1: "model", 2: "data"},
+        runs=False,
     ),
     "audit onnx": Verb(
         ("audit", "{w}/model.onnx", "-d", "{w}/data", "-o", "{d}/audit.html", "--no-discover"),

@@ -55,6 +55,9 @@ def audit(
         None, help="CSV to write with pseudo-groups from the shortcut that was found."
     ),
     examples: int = typer.Option(9, help="Confident mistakes to show."),
+    minutes: float | None = typer.Option(
+        None, min=0, help="After so many minutes a doubtful experiment gets no further images. Default: no limit."
+    ),
     classes: str | None = typer.Option(None, help="Class names of a model file, in the order of its outputs: cat,dog."),
     size: int | None = typer.Option(None, help="Side of the images a model file reads, in pixels."),
     mean: str | None = typer.Option(None, help="Mean a model file expects, for pixels from 0 to 1: 0.5,0.5,0.5."),
@@ -82,14 +85,14 @@ def audit(
     benchmark = open_data(data, root)
     dataset = audited = chosen_split(benchmark, split)
     if ignore_attributes:
-        dataset = _without_attributes(dataset)
+        dataset = dataset.without_attributes()
     loaded = {
         label: open_model(model, dataset, classes=classes, size=size, mean=mean, std=std, trust=trust)
         for label, model in zip(_labels(models), models, strict=True)
     }
     result = run_audit(
         loaded, dataset, attribute=attribute, examples=examples, seed=seed, discover=discover, objects=objects,
-        show_progress=True, on_bad=on_bad,
+        minutes=minutes, show_progress=True, on_bad=on_bad,
     )  # fmt: skip
     failed = result.failures(limits)  # before writing: a mistyped metric should not leave a report behind
     result.save(out)
@@ -170,14 +173,6 @@ def _labels(models: list[str]) -> list[str]:
     from foveate.cli.inputs import labels_of
 
     return labels_of([Path(model.partition("@")[0] if "@" in model else model) for model in models])
-
-
-def _without_attributes(dataset: GroupedDataset) -> GroupedDataset:
-    from foveate.data.dataset import GroupedDataset
-
-    return GroupedDataset(
-        dataset.images, dataset.labels, dataset.class_names, masks=dataset.masks, boxes=dataset.boxes, name=dataset.name
-    )
 
 
 def _write_groups(result: Audit, benchmark: Benchmark, audited: GroupedDataset, out: Path, quiet: bool) -> None:

@@ -37,6 +37,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "foveate audit model.onnx photos/ --classes cat,dog",
         "foveate audit erm photos.csv --fail-under worst_group=0.8",
     ),
+    "cure": (
+        "foveate cure erm photos.csv --out cured",
+        "foveate cure model.onnx photos/ --classes cat,dog --minutes 10",
+        "foveate cure mobilenetv2_100@weights.safetensors photos.csv --real-drop 5",
+    ),
     "intervene": ("foveate intervene ifam photos.csv --drop 3", "foveate intervene ifam photos.csv --auto greedy"),
     "verify": ("foveate verify ifam photos.csv",),
     "app": ("foveate app erm photos.csv", "foveate app erm dar photos.csv --browser"),

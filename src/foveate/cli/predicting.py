@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def predict(
-    model: Path = typer.Argument(help="A saved model."),
+    model: Path = typer.Argument(help="A saved or an exported model."),
     what: list[str] | None = typer.Argument(
         None,
         metavar="DATA",
@@ -38,6 +38,7 @@ def predict(
     The class is 'unreadable' for an image that was skipped, and 'no answer' where the model gave NaN.
     """
     from foveate.assemble.saving import load
+    from foveate.export.runner import SIDECAR, Runner
     from foveate.measure import NO_ANSWER, decided_by_shares, name_of
 
     words = [*(what or []), *([] if data is None else [data])]
@@ -45,7 +46,7 @@ def predict(
         raise FoveateError("expected images after the model: files, a folder, a CSV file or a dataset name.")
     if out is not None:
         check_writable(out)
-    system = load(model)
+    system = Runner(model) if (model / SIDECAR).is_file() else load(model)
     dataset, labelled = images_of(words, split, root)
     chances = system.predict_proba(dataset, on_bad=on_bad)
     answers = decided_by_shares(chances)
