@@ -49,8 +49,9 @@ docs: $(VENV)/.dev
 docs-serve: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve
 
+# every speed as a ratio in one table, in about 20 minutes; a second call takes what is missing
 bench: $(VENV)/.dev
-	$(BIN)/python -m benchmarks
+	$(BIN)/foveate bench speed
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

@@ -66,7 +66,7 @@ def test_by_hand(place: Path) -> None:
         "two ways to read drawn animals. [Spec](../specs/small.yaml).\n\n"
         "### first\n\n`critters`: train 40, size 32; selected on worst group\n\n"
         "| method | worst group | seeds | labels used |\n| --- | --- | --- | --- |\n"
-        "| full | 30.0 ± 10.0 | 2 | train: labels |\n| crop | **90.0** | 1 | train: labels |\n\n"
+        "| full | 30.0 ± 14.1 | 2 | train: labels |\n| crop | **90.0** | 1 | train: labels |\n\n"
         "*not run: crop (seed 1)*\n\n"
         "![CEP of the units of each level, by method](figures/small-first-cep.png)\n\n"
         "![Grad-CAM of each method on test images of minority groups](figures/small-first-gradcam.png)\n\n"

@@ -33,17 +33,17 @@ def test_markdown_by_hand() -> None:
     assert table(ROWS, metrics=["average", "worst_group"]) == (
         "| method | average | worst group | seeds | labels used |\n"
         "| --- | --- | --- | --- | --- |\n"
-        "| ERM | 70.0 ± 10.0 | 35.0 ± 5.0 | 2 | train: labels |\n"
-        "| DAR | **80.0 ± 10.0** | **40.0 ± 5.0** | 2 | train: labels |"
+        "| ERM | 70.0 ± 14.1 | 35.0 ± 7.1 | 2 | train: labels |\n"
+        "| DAR | **80.0 ± 14.1** | **40.0 ± 7.1** | 2 | train: labels |"
     )
 
 
 def test_latex_and_csv() -> None:
     text = table(ROWS, "latex", ["average"])
-    assert r"DAR & $\mathbf{80.0 \pm 10.0}$ & 2 & train: labels \\" in text
+    assert r"DAR & $\mathbf{80.0 \pm 14.1}$ & 2 & train: labels \\" in text
     assert text.startswith(r"\begin{tabular}{llll}")
     assert text.endswith(r"\end{tabular}")
-    assert table(ROWS, "csv", ["average"]).splitlines()[2] == "critters,DAR,0.8000,0.1000,2,train: labels"
+    assert table(ROWS, "csv", ["average"]).splitlines()[2] == "critters,DAR,0.8000,0.1414,2,train: labels"
 
 
 def test_best_is_of_a_dataset_and_ties_are_both_bold() -> None:
@@ -54,7 +54,7 @@ def test_best_is_of_a_dataset_and_ties_are_both_bold() -> None:
         record("same", 0, 0.1, 0.1, "other"),
     ]
     text = table(rows, metrics=["average"])
-    assert "| critters | ERM | **70.0 ± 10.0** |" in text
+    assert "| critters | ERM | **70.0 ± 14.1** |" in text
     assert "| critters | same | **70.0** |" in text  # one seed has no deviation
     assert "| other | ERM | **20.0** |" in text
     assert "| other | same | 10.0 |" in text

@@ -19,6 +19,7 @@ def test_demo_shows_every_system_and_writes_the_report(tmp_path: Path, monkeypat
     monkeypatch.setattr(module, "critters", lambda **options: original(**small, **options))
     demo = sys.modules["foveate.cli.demo"]
     monkeypatch.setattr(demo, "TRAINING", {"epochs": 1, "lr": 2e-3, "batch_size": 32, "progress": False})
+    monkeypatch.setattr(demo, "CURE_MINUTES", 0.2)  # so that nothing dear is begun
     monkeypatch.setenv("FOVEATE_CACHE", str(tmp_path / "cache"))
     result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "demo")])
     assert result.exit_code == 0, result.output
@@ -28,3 +29,5 @@ def test_demo_shows_every_system_and_writes_the_report(tmp_path: Path, monkeypat
     page = (tmp_path / "demo" / "report.html").read_text()
     assert all(name in page for name in ("GroupDRO", "DAR", "habitat"))
     assert "report:" in result.output
+    assert "worst group" in result.output
+    assert (tmp_path / "demo" / "cured" / "cure.json").is_file()

@@ -192,6 +192,14 @@ def test_the_doctor_says_how_this_machine_is(monkeypatch: pytest.MonkeyPatch, ca
     assert max(map(len, out.splitlines())) <= 80 or console.width > 80
 
 
+def test_the_doctor_knows_the_extras_of_this_installation() -> None:
+    found = doctor.extra_packages()
+    assert "gradio" in found["app"]
+    assert "onnxruntime" in found["onnx"]
+    assert not {"dev", "all", "docs"} & set(found)
+    assert all("foveate" not in packages for packages in found.values())
+
+
 @pytest.mark.usefixtures("_own_trial")
 def test_the_doctor_finds_what_is_broken(monkeypatch: pytest.MonkeyPatch, call: Call, tmp_path: Path) -> None:
     (tmp_path / "file").touch()

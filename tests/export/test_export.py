@@ -194,3 +194,29 @@ def test_a_full_disk_is_a_sentence_and_leaves_nothing(
     with pytest.raises(StorageError, match="is full"):
         to_folder(erm, tmp_path / "out", "torch-export")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dataset_is_read_batch_by_batch(data: Benchmark, erm: fv.ERM, tmp_path: Path) -> None:
+    """A folder of files goes through the graphs a few images at a time, and a bad one is no answer."""
+    from PIL import Image
+
+    from foveate.cli.predicting import predict
+    from foveate.data.images import FileImages
+
+    to_folder(erm, tmp_path / "model", "torch-export")
+    (tmp_path / "photos").mkdir()
+    paths = [tmp_path / "photos" / f"{i}.png" for i in range(7)]
+    for i, path in enumerate(paths):
+        Image.fromarray(data.test.images.read(i)).save(path)
+    paths[3].write_bytes(b"no image")
+    files = fv.data.GroupedDataset(FileImages(paths), [0, 1, 0, 1, 0, 1, 0], ["cat", "duck"])
+    run = Runner(tmp_path / "model")
+    found = run.predict_logits(files, batch_size=2, on_bad="skip")
+    assert np.isnan(found[3]).all()
+    good = [0, 1, 2, 4, 5, 6]
+    assert np.allclose(found[good], erm.predict_logits([data.test[i].image for i in good]), atol=1e-4)
+    assert run.predict(files, on_bad="skip").tolist()[3] == -1
+    predict(tmp_path / "model", [str(tmp_path / "photos")], None, None, tmp_path / "told.csv", False, None, "skip")
+    lines = (tmp_path / "told.csv").read_text().splitlines()
+    assert len(lines) == 8
+    assert sum("unreadable" in line for line in lines) == 1

@@ -86,7 +86,7 @@ def test_images_with_their_own_cue_were_edited_the_same_way() -> None:
 
 def test_groups_of_a_made_set_are_balanced_and_say_nothing_of_the_class() -> None:
     made = made_of(boxes(), "background")
-    assert made.together.group_counts.tolist() == [40, 20, 20, 40]
+    assert made.together.group_counts.tolist() == [20, 20, 20, 20]
     balanced = BalancedSet.of(Supply.EXCHANGE, made.together, seed=0).balanced
     assert balanced.group_counts.tolist() == [20, 20, 20, 20]
     assert made.together.attribute_names == ["background like dark", "background like light"]

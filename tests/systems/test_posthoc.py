@@ -121,3 +121,12 @@ def test_errors_are_sentences(data: Benchmark, erm: fv.ERM) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert str(fv.DAR.needs) == "train: labels (base); target: labels, attribute-balanced"
+
+
+def test_maps_kept_in_the_store_predict_the_same(erm: fv.ERM, data: Benchmark, tmp_path: Path) -> None:
+    """The bench predicts every trial of a search from the same stored maps; the answers must be those of the images."""
+    for system in (fv.DAR(erm, epochs=1, store=str(tmp_path), progress=False), fv.DFR(erm, store=str(tmp_path))):
+        system.fit(data.target, val=data.val)
+        plain = system.predict_logits(data.test)
+        system.keeps = "maps"
+        np.testing.assert_allclose(system.predict_logits(data.test), plain, rtol=1e-4, atol=1e-5)

@@ -45,7 +45,7 @@ class Adapting(Piped):
     on_bad: OnBad = "raise"
     workers: int = 0
     training: Any = usual_training()
-    through_store = False
+    keeps = "nothing"
 
     base_supervision_ = ""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -41,8 +41,8 @@ class Piped(System):
     """What a pipeline of five parts does. A subclass says which parts (:meth:`parts`) and how images are read
     (:meth:`reading`)."""
 
-    through_store: ClassVar[bool] = True
-    """Whether datasets are predicted from features kept in the store."""
+    keeps: Literal["nothing", "vectors", "maps"] = "vectors"
+    """What is put in the store when a dataset is predicted: ``maps`` (large) also for pools that learn."""
     parts_: Parts
     views_: Chosen
     chosen_: dict[str, Any]
@@ -300,17 +300,22 @@ class Piped(System):
         if self.reads_true_masks:
             rows = torch.from_numpy(self._with_masks(data, self.views_))
             return self._answers(self.parts_.decide(self._vectors(rows)).detach())
-        if self.through_store and not self.parts_.pool.learns:
+        if self.keeps == "maps" or (self.keeps == "vectors" and not self.parts_.pool.learns):
             try:
                 found = self.read(data, workers=workers, on_bad=on_bad)
             except StorageError as error:
                 log.warning("predicting without the feature store: %s", error)
             else:
                 logits = np.full((len(data), len(self.class_names_)), np.nan, dtype=np.float32)
-                for start in range(0, len(data), 4096):
-                    rows_here = start + np.flatnonzero(found.valid[start : start + 4096])
+                step, device = (
+                    256 if self.parts_.pool.learns else 4096,
+                    self.parts_.extract.model_.device,
+                )  # maps are large
+                self._on_device(device)
+                for start in range(0, len(data), step):
+                    rows_here = start + np.flatnonzero(found.valid[start : start + step])
                     with torch.no_grad():
-                        scores = self.parts_.decide(found.batch(rows_here).flatten(1))
+                        scores = self.parts_.decide(self._vectors(found.batch(rows_here).to(device)))
                     logits[rows_here] = self._answers(scores)
                 return logits
         return super().predict_logits(data, batch_size=batch_size, workers=workers, on_bad=on_bad)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.assemble.system import System, aligned
+from foveate.assemble.wrapping.given import as_system
 from foveate.data.dataset import GroupedDataset
 from foveate.measure import GroupReport, group_report
 
@@ -18,7 +19,7 @@ def evaluate(
     """Predict ``dataset`` and report average, worst group, majority, minority, and every group.
 
     Args:
-        system: a fitted system.
+        system: a fitted system; a plain ``nn.Module`` is wrapped, with a warning that says what was assumed of it.
         dataset: what to evaluate on; without attributes only class figures are given.
         train_counts: training images per group; by default those the system was trained on, when the
             attributes are the same.
@@ -33,6 +34,7 @@ def evaluate(
     >>> report.worst_group <= report.average
     True
     """
+    system = as_system(system, dataset)
     dataset = aligned(system, dataset)
     return report_of(system, dataset, system.predict(dataset, **options), train_counts=train_counts)
 

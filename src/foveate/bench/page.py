@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from foveate.bench.orders import orders_of, orders_table
+from foveate.bench.quoted import OWN, Quoted
 from foveate.bench.records import Record, read_csv
 from foveate.bench.spec import Spec, read_spec
+from foveate.bench.summary import summary_table
 from foveate.bench.table import table
 from foveate.bench.trial import Cell, cells
 from foveate.errors import FoveateError
@@ -23,6 +26,11 @@ CAPTIONS = {
 }
 """What the pictures ``NAME-DATASET-WHAT.png`` show; others are called by their file name."""
 NOT_RUN = "*not run*"
+SUMMARY_NOTE = (
+    "Mean over seeds [95 % interval by Student's t]. What a method learns from is told here; most also choose settings "
+    "by the group labels of validation images, and networks trained on images (`ERM` to `GroupDRO`) have the balanced "
+    "target images among their training images: the tables below say so."
+)
 
 
 @dataclass(frozen=True)
@@ -103,15 +111,20 @@ def results_page(specs: Sequence[Path], records: Path, out: Path, notes: Path | 
     parts = [
         "# Results",
         f"Made by `foveate bench page` from spec files and the records in `{records.as_posix()}`; every record there "
-        "names the command, the commit, the settings, the weights and the seconds it took. Percent, mean ± standard "
-        "deviation over seeds (none for one seed). CEP and CGP run from 0 (spurious) to 100 (core). Epochs and "
-        "settings are chosen by the named metric on validation; test is only measured.",
+        "names the command, the commit, the settings, the weights and the seconds it took. Percent, mean ± sample "
+        "standard deviation over seeds (none for one seed). CEP and CGP run from 0 (spurious) to 100 (core). Epochs "
+        "and settings are chosen by the named metric on validation. An order *holds* when the 95 % intervals of the "
+        "paired difference exclude zero: Student's t over seeds and, where the answers were kept, a bootstrap over "
+        "test images. Nothing is decided by one seed, nor by the best mean in bold.",
     ]
+    pairs = [(study.spec, study.records) for study in studies]
+    if overview := summary_table(pairs):
+        parts += ["## By the labels that methods take", overview, SUMMARY_NOTE]
     for study in studies:
         parts += _study(study, pictures, out.parent)
     if notes is not None:
         try:
-            parts.append(read_text(notes).strip())
+            parts.append(Quoted(pairs, records.parent / OWN).fill(read_text(notes).strip()))
         except (OSError, UnicodeDecodeError) as error:
             raise FoveateError(f"cannot read the notes {notes}: {getattr(error, 'strerror', error)}.") from error
     return "\n\n".join(parts) + "\n"
@@ -130,9 +143,13 @@ def _study(study: Study, pictures: dict[tuple[str, str], list[Path]], home: Path
             parts.append(f"### {dataset}")
         options = ", ".join(f"{k} {v}" for k, v in data.options.items())
         chosen = f"selected on {spec.select_of(dataset).replace('_', ' ')}"
+        if (metric := spec.metric_of(dataset)) != spec.select_of(dataset):
+            chosen += f", judged by {metric.replace('_', ' ')}"
         parts.append(f"`{data.name}`" + (f": {options}; {chosen}" if options else f"; {chosen}"))
         if any(r.state == "done" for r in mine):
             parts.append(table(mine, order=list(spec.methods)))
+        if orders := orders_table(orders_of(spec, mine, dataset)):
+            parts.append(orders)
         parts += _absent(spec, dataset, mine)
         for picture in pictures.get((spec.name, dataset), []):
             what = picture.stem.removeprefix(figure_name(spec.name, dataset, "").removesuffix(".png"))
@@ -176,7 +193,11 @@ def _commands(rows: Sequence[Record]) -> str:
     commits: dict[str, set[str]] = {}
     for row in rows:
         commits.setdefault(row.command or "(command not known)", set()).add(row.commit or "unknown")
-    lines = [f"{command}  # {', '.join(sorted(found))}" for command, found in sorted(commits.items())]
+    if any(found.endswith("-dirty") for every in commits.values() for found in every):
+        commits["# -dirty: made with uncommitted changes, so that the commit alone does not make it again"] = set()
+    lines = [
+        f"{command}  # {', '.join(sorted(found))}" if found else command for command, found in sorted(commits.items())
+    ]
     return "```sh\n" + "\n".join(lines) + "\n```"
 
 

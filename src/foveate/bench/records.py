@@ -20,14 +20,15 @@ from foveate.bench.database import Database
 from foveate.errors import FoveateError
 from foveate.files import from_csv_cell, read_text, write_rows
 
-JSON_COLUMNS = ("point", "metrics", "settings")
+JSON_COLUMNS = ("point", "metrics", "settings", "answers")
 LOCAL_COLUMNS = ("error", "host")
 """Columns that are of no use on another machine: they stay in the database and out of the CSV."""
 
 
 @dataclass
 class Record:
-    """What one trial gave. ``score`` is the selection metric on validation; ``metrics`` are those of test."""
+    """What one trial gave. ``score`` is the selection metric on validation; ``metrics`` are those of test; ``answers``
+    say which test images were answered rightly (:class:`~foveate.bench.hits.KeptHits`), where that was kept."""
 
     spec: str
     digest: str
@@ -48,6 +49,7 @@ class Record:
     weights: str = ""
     log: str = ""
     finished: str = ""
+    answers: dict[str, Any] = field(default_factory=dict)
     host: str = ""
     error: str = ""
 

@@ -176,26 +176,35 @@ def read_ours(path: Path) -> list[Ours]:
 def reproduction_page(ledger: Ledger, records: Path | None) -> str:
     """``docs/reproduction.md``: every published table, our figures beside it, or why there are none."""
     ours = {mine.key: mine for mine in (read_ours(records) if records is not None else [])}
-    done = sum(row.key in ours for row in ledger.all)
+    results = [row for row in ledger.all if row.metric not in COUNTS]
+    done = sum(row.key in ours for row in results)
+    sizes = sum(row.key in ours for row in ledger.all if row.metric in COUNTS)
     source = "no records" if records is None else f"`{records.as_posix()}`"
     parts = [
         "# Reproduction",
         f"Made by `foveate reproduce --page` from the published figures in the package and {source}. "
-        f"{len(ledger.all):,} figures of {len(ledger.ids())} tables are in the ledger; {done} are reproduced. "
-        "`foveate reproduce paper/table` runs a table where its data and weights are; nothing else is claimed.",
+        f"{len(ledger.all):,} figures of {len(ledger.ids())} tables are in the ledger: {len(results):,} results "
+        f"of a method and {len(ledger.all) - len(results)} sizes of a dataset. **{done or 'No'} "
+        f"{'result is' if done == 1 else 'results are'} reproduced.** {sizes} group sizes come out of our loader as "
+        "printed: that checks the loader, and reproduces nothing. `foveate reproduce paper/table` runs a table where "
+        "its data and weights are; nothing else is claimed.",
     ]
     for paper, title in PAPERS.items():
         parts.append(f"## {paper}: {title}")
-        lines = ["| table | datasets | figures | reproduced | why not all |", "|---|---|---|---|---|"]
+        lines = [
+            "| table | datasets | figures | results reproduced | sizes checked | why not all |",
+            "|---|---|---|---|---|---|",
+        ]
         made: list[str] = []
         for what in [i for i in ledger.ids() if i.startswith(f"{paper}/")]:
             rows = ledger.rows(what)
             mine = [(row, ours[row.key]) for row in rows if row.key in ours]
             sets = ", ".join(dict.fromkeys(row.dataset for row in rows))
             why = "; ".join(reasons(row for row in rows if row.key not in ours))
-            lines.append(f"| {what} | {sets} | {len(rows)} | {len(mine)} | {why or '–'} |")
+            checks = sum(row.metric in COUNTS for row, _ in mine)
+            lines.append(f"| {what} | {sets} | {len(rows)} | {len(mine) - checks} | {checks} | {why or '–'} |")
             if mine:
-                made += [f"### {what}", _comparison(mine)]
+                made += [f"### {what}" + (": a check of the loader" if checks == len(mine) else ""), _comparison(mine)]
         parts += ["\n".join(lines), *made]
     return "\n\n".join(parts) + "\n"
 

@@ -17,6 +17,9 @@ from foveate.bench.spec_checks import mistakes
 from foveate.errors import FoveateError, suggest
 from foveate.files import read_text
 
+NOT_LEARNED = {"network", "training", "root", "seeds", "select", "metric", "summary"}
+"""Fields of a dataset that its digest has elsewhere, or that do not decide what is learned."""
+
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
@@ -36,8 +39,9 @@ class NetworkSpec(_Strict):
 class DataSpec(_Strict):
     """A name for :func:`foveate.data.load` and its options; the seed is passed on to loaders that take one.
 
-    ``core`` says what CEP swaps; ``none`` leaves CEP out. ``network``, ``training``, ``seeds`` and ``select`` take
-    precedence over the spec's.
+    ``core`` says what CEP swaps; ``none`` leaves CEP out. ``network``, ``training``, ``seeds``, ``select`` and
+    ``metric`` take precedence over the spec's. ``{seed}`` in ``root`` stands for the seed: one folder of images for
+    each. ``summary`` puts the dataset in the page's table by the labels that methods take.
     """
 
     name: str = ""
@@ -48,6 +52,29 @@ class DataSpec(_Strict):
     training: dict[str, Any] = Field(default_factory=dict)
     seeds: list[int] | None = Field(default=None, min_length=1)
     select: str | None = None
+    metric: str | None = None
+    summary: bool = False
+
+
+class Order(_Strict):
+    """What a study is to find out: whether method ``better`` is above method ``than`` in the study's metric.
+
+    Attributes:
+        better, than: labels of methods.
+        says: who expects it, for instance a paper.
+        datasets: labels of those it is asked of; by default all that have both methods.
+    """
+
+    better: str
+    than: str
+    says: str = ""
+    datasets: list[str] | None = Field(None, min_length=1)
+
+    def asked_of(self, dataset: str) -> bool:
+        return self.datasets is None or dataset in self.datasets
+
+    def __str__(self) -> str:
+        return f"{self.better} > {self.than}"
 
 
 class SearchRange(_Strict):
@@ -143,7 +170,11 @@ class Method(_Strict):
 
 
 class Spec(_Strict):
-    """One study: every method on every dataset over several seeds."""
+    """One study: every method on every dataset over several seeds.
+
+    ``metric`` is the one figure of test that the study is about, by default the one that choices are made with
+    (``select``); ``orders`` are the comparisons it was made for.
+    """
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
     about: str = ""
@@ -154,6 +185,8 @@ class Spec(_Strict):
     training: dict[str, Any] = Field(default_factory=dict)
     seeds: list[int] = Field(default=[0, 1, 2], min_length=1)
     select: str = "minority"
+    metric: str | None = None
+    orders: list[Order] = Field(default_factory=list)
     methods: dict[str, Method] = Field(min_length=1)
 
     def sets(self) -> dict[str, DataSpec]:
@@ -176,6 +209,7 @@ class Spec(_Strict):
         if "base" in self.methods and any(m.post_hoc for m in kept.values()):
             kept = {"base": self.methods["base"], **kept}
         changed: dict[str, Any] = {"methods": kept}
+        changed["orders"] = [o for o in self.orders if o.better in kept and o.than in kept]
         if datasets and self.data is None:
             changed["datasets"] = {n: d for n, d in self.datasets.items() if n in datasets}
         return self.model_copy(update=changed)
@@ -188,6 +222,10 @@ class Spec(_Strict):
 
     def select_of(self, dataset: str) -> str:
         return self.sets()[dataset].select or self.select
+
+    def metric_of(self, dataset: str) -> str:
+        """The figure of test that the study is about."""
+        return self.sets()[dataset].metric or self.metric or self.select_of(dataset)
 
     def seeds_of(self, dataset: str) -> list[int]:
         return self.sets()[dataset].seeds or self.seeds
@@ -205,7 +243,7 @@ class Spec(_Strict):
         where = {"root": data.root} if data.name == "own" else {}
         parts: dict[str, Any] = {
             "spec": self.name,
-            "data": {**data.model_dump(exclude={"network", "training", "root", "seeds", "select"}), **where},
+            "data": {**data.model_dump(exclude=NOT_LEARNED), **where},
             "settings": chosen.settings,
             "network": None if network is None else network.model_dump(exclude_none=True),
             "training": None if chosen.post_hoc else self.training_of(dataset),
@@ -279,6 +317,8 @@ def _home(where: Sequence[str | int]) -> type[BaseModel]:
         return Spec
     if "network" in names:
         return NetworkSpec
+    if names[0] == "orders":
+        return Order
     if names[0] == "methods":
         return SearchRange if "space" in names else Method
     return DataSpec if names[0] in ("data", "datasets") else Spec

@@ -14,10 +14,12 @@ from foveate.errors import FoveateError, suggest
 from foveate.parameters import MAX_SEED
 
 if TYPE_CHECKING:
-    from foveate.bench.spec import DataSpec, Method, Spec
+    from foveate.bench.spec import DataSpec, Method, Order, Spec
 
 GIVEN = {"base", "seed", "select", "progress", "checkpoint", "store"}
 """Settings the bench itself gives to every system that takes them."""
+BASES = (systems.ERM, systems.FullImage)
+"""What other systems may start from: a network trained on train, or a frozen one with a head trained on train."""
 Mistake = tuple[FieldPath, str]
 """Where it is, and what is wrong with it."""
 
@@ -39,8 +41,28 @@ def mistakes(spec: Spec) -> Iterator[Mistake]:
         if data.select is not None:
             yield from _checked((*at, "select"), check_metric, data.select)
         yield from _data_mistakes(at, data)
+        if data.metric is not None:
+            yield from _checked((*at, "metric"), check_metric, data.metric)
+    if spec.metric is not None:
+        yield from _checked(("metric",), check_metric, spec.metric)
+    for number, order in enumerate(spec.orders):
+        yield from _order_mistakes(spec, number, order)
     for label, method in spec.methods.items():
         yield from _method_mistakes(spec, label, method)
+
+
+def _order_mistakes(spec: Spec, number: int, order: Order) -> Iterator[Mistake]:
+    for field, name, known in (
+        ("better", order.better, list(spec.methods)), ("than", order.than, list(spec.methods)),
+        *(("datasets", label, list(spec.sets())) for label in order.datasets or ()),
+    ):  # fmt: skip
+        if name not in known:
+            yield (
+                ("orders", number, field),
+                f"the spec has no '{name}'.{suggest(name, known)} Known: {', '.join(known)}.",
+            )
+    if order.better == order.than:
+        yield ("orders", number, "than"), f"'{order.than}' is compared with itself; name another method."
 
 
 def _seed_mistakes(at: tuple[str, ...], seeds: list[int]) -> Iterator[Mistake]:
@@ -71,8 +93,9 @@ def _method_mistakes(spec: Spec, label: str, method: Method) -> Iterator[Mistake
     except FoveateError as error:
         yield (*at, "system"), str(error)
         return
-    if label == "base" and kind is not systems.ERM:
-        yield (*at, "system"), f"'base' is ERM on train only; found {method.system}."
+    if label == "base" and kind not in BASES:
+        named = " or ".join(base.__name__ for base in BASES)
+        yield (*at, "system"), f"'base' is trained on train only, {named} (frozen, a new head); found {method.system}."
     if method.post_hoc and "base" not in spec.methods:
         yield at, f"{method.system} starts from the method 'base', which the spec does not list."
     sets = [dataset for dataset in spec.sets() if method.runs_on(dataset)]

@@ -1,4 +1,4 @@
-"""Tables from records: mean ± standard deviation over seeds, the best in bold, and what labels each method used."""
+"""Tables from records: mean ± sample deviation over seeds, the best in bold, and what labels each method used."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Line:
         return statistics.fmean(found) if found else None
 
     def std(self, metric: str) -> float | None:
-        """The standard deviation of the seeds as a population, as in the DAR study; None for fewer than two."""
+        """The sample standard deviation over seeds (n - 1); None for fewer than two."""
         found = self.known(metric)
-        return statistics.pstdev(found) if len(found) > 1 else None
+        return statistics.stdev(found) if len(found) > 1 else None
 
     def partial(self, metric: str) -> str:
         """Of how many of the seeds a figure is, where it is not of all that measured it."""

@@ -16,7 +16,10 @@ from typing import Any
 
 import foveate.systems as systems
 from foveate.assemble.parted import Parted
+from foveate.assemble.piped import Piped
 from foveate.assemble.system import System
+from foveate.assess import report_of
+from foveate.bench.hits import KeptHits
 from foveate.bench.spec import Spec
 from foveate.bench.spec_checks import GIVEN
 from foveate.data.benchmark import Benchmark
@@ -66,6 +69,7 @@ class Outcome:
     supervision: str
     seconds: float
     weights: str
+    answers: dict[str, Any] = field(default_factory=dict)
     epochs: list[dict[str, float]] = field(default_factory=list)
 
 
@@ -87,7 +91,8 @@ class Bench:
         if (dataset, seed) not in self._data:
             chosen = self.spec.sets()[dataset]
             seeded = {"seed": seed} if "seed" in inspect.signature(loader(chosen.name)).parameters else {}
-            self._data = {(dataset, seed): load_data(chosen.name, chosen.root, **seeded, **chosen.options)}
+            root = None if chosen.root is None else chosen.root.replace("{seed}", str(seed))
+            self._data = {(dataset, seed): load_data(chosen.name, root, **seeded, **chosen.options)}
         return self._data[dataset, seed]
 
     def folder(self, cell: Cell, key: str) -> Path:
@@ -145,19 +150,21 @@ class Bench:
         self.fit(system, cell, base, callbacks)
         folder = self.folder(cell, key)
         system.save(folder)
+        if isinstance(system, Piped):
+            system.keeps = "maps"  # every trial of a search reads the same images
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SmallGroupWarning)
             score = self.score(system, cell)
-            metrics = self.metrics(system, cell)
-        settings = {k: v for k, v in system.settings().items() if k not in LOCAL and k not in GIVEN}
+            metrics, answers = self.metrics(system, cell)
         history = getattr(system, "history_", None)
         return Outcome(
             score=score,
             metrics=metrics,
-            settings=json.loads(json.dumps(settings, default=str)),
+            settings=all_settings(system),
             supervision=system.supervision(),
             seconds=time.perf_counter() - began,
             weights=hash_file(folder / "weights.safetensors"),
+            answers=answers,
             epochs=[] if history is None else history.epochs,
         )
 
@@ -172,12 +179,15 @@ class Bench:
             return described(select).goodness(float(own or 0.0))
         return described(select).goodness(systems.evaluate(system, val).value(select))
 
-    def metrics(self, system: System, cell: Cell) -> dict[str, float]:
-        """Everything that can be measured on test, as shares."""
+    def metrics(self, system: System, cell: Cell) -> tuple[dict[str, float], dict[str, Any]]:
+        """Everything that can be measured on test, as shares; and which images were answered rightly."""
         data, chosen = self.data(cell.dataset, cell.seed), self.spec.sets()[cell.dataset]
         found: dict[str, float] = {}
+        answers: KeptHits | None = None
         if system.class_names_ == data.test.class_names:
-            report = systems.evaluate(system, data.test)
+            predictions = system.predict(data.test)
+            report = report_of(system, data.test, predictions)
+            answers = KeptHits.of(predictions, data.test, system.train_counts_)
             found |= figures_of(report)
             for remark in report.remarks():
                 log.warning("%s: %s", cell, remark)
@@ -187,7 +197,7 @@ class Bench:
         if isinstance(system, Parted) and data.test.masks is not None:
             quality = systems.part_quality(system, data.test, data.train).to_dict()
             found |= {k: round(v / 100 if k == "kp" else v, 4) for k, v in quality.items()}
-        return found
+        return found, {} if answers is None else answers.packed()
 
     def entanglement(self, system: System, cell: Cell) -> systems.Entanglement:
         """CEP, CAP and CGP on test, by swapping what the spec calls the core of the dataset."""
@@ -206,6 +216,18 @@ class Bench:
         self.fit(system, base, None)
         system.save(folder)
         return system
+
+
+def all_settings(system: System) -> dict[str, Any]:
+    """Everything that decides what ``system`` learned, as JSON values: the usual values of the training too.
+
+    >>> all_settings(systems.DAR(lr=0.01))["weight_decay"], all_settings(systems.DAR(lr=0.01))["lr"]
+    (0.01, 0.01)
+    """
+    training = getattr(system, "training", None)
+    every = {**(training.model_dump() if isinstance(training, TrainSettings) else {}), **system.settings()}
+    kept = {k: v for k, v in every.items() if k not in LOCAL and k not in GIVEN}
+    return dict(json.loads(json.dumps(kept, default=str)))
 
 
 def hash_file(path: Path) -> str:

@@ -80,6 +80,7 @@ def _run(job: Job, sweep: Sweep, bench: Bench, claim: Claim, record: Record) -> 
             found = bench.run(claim.cell, record.point, claim.key, _base(sweep, bench, claim), callbacks)
             record.score, record.metrics, record.settings = found.score, found.metrics, found.settings
             record.supervision, record.seconds, record.weights = found.supervision, found.seconds, found.weights
+            record.answers = found.answers
             for kind in job.log_to:
                 from foveate.bench.logging_to import log_record
 

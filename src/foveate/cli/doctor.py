@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import platform
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -21,14 +22,14 @@ from foveate.cli.screen import console, echo_json, plain_table
 Health = Literal["ok", "note", "broken"]
 _STYLE = {"ok": "green", "note": "yellow", "broken": "bold red"}
 CORE = ("torch", "torchvision", "timm", "scikit-learn", "lightning-fabric", "safetensors", "numpy", "pandas", "pillow")
-EXTRAS = {
-    "clip": ("open_clip_torch", "CLIP models"), "onnx": ("onnxruntime", "ONNX models and exports"),
-    "bench": ("optuna", "studies"), "ray": ("ray", "studies on many machines"), "app": ("gradio", "the page"),
-    "hf": ("datasets", "Hugging Face datasets"), "dicom": ("pydicom", "DICOM images"),
-    "postgres": ("psycopg", "studies in PostgreSQL"), "tensorboard": ("tensorboard", "logs for TensorBoard"),
-    "mlflow": ("mlflow", "logs for MLflow"),
+PURPOSES = {
+    "clip": "CLIP models", "onnx": "ONNX models and exports", "bench": "studies", "ray": "studies on many machines",
+    "app": "the page", "hf": "Hugging Face datasets", "dicom": "DICOM images", "postgres": "studies in PostgreSQL",
+    "tensorboard": "logs for TensorBoard", "mlflow": "logs for MLflow", "pretrain": "pretraining",
+    "fast": "faster decoding", "transformers": "models of transformers",
 }  # fmt: skip
-"""By extra: the package that shows it is installed, and what it is for."""
+"""By extra: what it is for."""
+NOT_FOR_USERS = ("all", "dev", "docs")
 LITTLE_SPACE = 2e9
 
 
@@ -145,14 +146,30 @@ def _half_precision(topic: str) -> Symptom:
     return Symptom(topic, "bf16", "note", f"not usable: {problem}", fix)
 
 
+def extra_packages() -> dict[str, list[str]]:
+    """By extra: the packages it brings, as this installation of foveate says."""
+    try:
+        lines = metadata.requires("foveate") or []
+    except metadata.PackageNotFoundError:  # run from its sources
+        return {}
+    found: dict[str, list[str]] = {}
+    for line in lines:
+        package, extra = re.match(r"[\w.-]+", line), re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", line)
+        if package and extra and package[0] != "foveate" and extra[1] not in NOT_FOR_USERS:
+            found.setdefault(extra[1], []).append(package[0])
+    return found
+
+
 def _extras() -> Iterator[Symptom]:
-    for extra, (package, what_for) in EXTRAS.items():
-        version = _version(package)
-        if version is None:
-            fix = f"pip install 'foveate[{extra}]'"
-            yield Symptom("Extras", extra, "note", f"not installed (for {what_for})", fix)
+    for extra, packages in extra_packages().items():
+        versions = {package: _version(package) for package in packages}
+        missing = [package for package, version in versions.items() if version is None]
+        purpose = f" (for {PURPOSES[extra]})" if extra in PURPOSES else ""
+        if missing:
+            told = f"{', '.join(missing)} not installed{purpose}"
+            yield Symptom("Extras", extra, "note", told, f"pip install 'foveate[{extra}]'")
         else:
-            yield Symptom("Extras", extra, "ok", f"{package} {version} (for {what_for})")
+            yield Symptom("Extras", extra, "ok", ", ".join(f"{p} {v}" for p, v in versions.items()) + purpose)
 
 
 def _places() -> Iterator[Symptom]:

@@ -18,6 +18,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "bench figures": ("foveate bench figures study.yaml --out figures/",),
     "bench page": ("foveate bench page study.yaml --records records/ --out results.md",),
     "bench features": ("foveate bench features photos.csv --backbone micro-vit --out features/",),
+    "bench speed": ("foveate bench speed",),
     "bench grid": ("foveate bench grid critters --epochs 2 --only look=attention",),
     "reproduce": ("foveate reproduce --list", "foveate reproduce a2/T13 --dry"),
     "fit": (
@@ -36,6 +37,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "foveate audit erm photos.csv",
         "foveate audit model.onnx photos/ --classes cat,dog",
         "foveate audit erm photos.csv --fail-under worst_group=0.8",
+    ),
+    "cure": (
+        "foveate cure erm photos.csv --out cured",
+        "foveate cure model.onnx photos/ --classes cat,dog --minutes 10",
+        "foveate cure mobilenetv2_100@weights.safetensors photos.csv --real-drop 5",
     ),
     "intervene": ("foveate intervene ifam photos.csv --drop 3", "foveate intervene ifam photos.csv --auto greedy"),
     "verify": ("foveate verify ifam photos.csv",),

@@ -19,6 +19,7 @@ from foveate.cli.app import app as app_command
 from foveate.cli.auditing import audit
 from foveate.cli.bench import bench_app, reproduce
 from foveate.cli.caching import cache_app
+from foveate.cli.curing import cure
 from foveate.cli.data import assets_command, data_app
 from foveate.cli.demo import demo
 from foveate.cli.doctor import doctor
@@ -46,7 +47,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 _PANELS: dict[str, tuple[tuple[str, Callable[..., None]], ...]] = {
-    "Start": (("demo", demo), ("audit", audit), ("app", app_command), ("doctor", doctor)),
+    "Start": (("demo", demo), ("audit", audit), ("cure", cure), ("app", app_command), ("doctor", doctor)),
     "Models": (
         ("fit", fit), ("eval", evaluate), ("predict", predict), ("look", look), ("intervene", intervene),
         ("verify", verify), ("export", export), ("card", card), ("reproduce", reproduce),

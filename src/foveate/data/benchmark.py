@@ -138,6 +138,10 @@ class Benchmark:
             row[0].set_ylabel(label, rotation=0, ha="right", va="center", fontsize=8)
         return figure
 
+    def without_attributes(self) -> Benchmark:
+        """Every split as if no attribute were known."""
+        return Benchmark(self.name, {k: v.without_attributes() for k, v in self.splits.items()}, self.notes)
+
     def __repr__(self) -> str:
         sizes = ", ".join(f"{k} {len(v)}" for k, v in self.splits.items())
         return f"Benchmark({self.name}: {sizes})"

@@ -238,6 +238,12 @@ class GroupedDataset(Dataset[Sample]):
             extras=self.extras, name=name or self.name,
         )  # fmt: skip
 
+    def without_attributes(self) -> GroupedDataset:
+        """The same images with labels, masks and boxes, as if nobody knew more about them."""
+        return GroupedDataset(
+            self.images, self.labels, self.class_names, masks=self.masks, boxes=self.boxes, name=self.name
+        )
+
     def __add__(self, other: Dataset[Sample]) -> GroupedDataset:  # type: ignore[override]
         """Both datasets one after the other; classes and attributes must agree."""
         if not isinstance(other, GroupedDataset):

@@ -51,6 +51,7 @@ from foveate.measure.metric import (
     described,
     reported,
 )
+from foveate.measure.paired import HIT_METRICS, Difference, Hits, difference_over_images, difference_over_seeds
 from foveate.measure.parts import (
     ForegroundIoU,
     PartPoints,
@@ -74,6 +75,7 @@ __all__ = [
     "core_activation_percentage", "core_effect_percentage", "core_gradcam_percentage",
     "donor_permutation", "fill_object", "group_report", "half_mask", "ifam_worst_group",
     "localisation_curve", "mask_on_grid", "minority_groups", "swap", "wilson_interval", "worst_group_auc",
+    "HIT_METRICS", "Difference", "Hits", "difference_over_images", "difference_over_seeds",
     "ForegroundIoU", "PartPoints", "bg_gap", "foreground_miou", "keypoint_error", "part_agreement",
     "part_centroids", "part_points", "parts_at_keypoints",
 ]  # fmt: skip

@@ -7,10 +7,11 @@ attribute.
 A model that learns from such images learns whatever still tells the class, so more care is needed than in an audit:
 
 - Nothing of the old cue may stay. Generous masks leave a rim of the old surroundings around the object; here they are
-  tight. The audit keeps the brightness of exchanged surroundings and the look of the object;
-  here the donor's brightness comes along, and a property of the whole picture is exchanged all over.
+  tight. The audit keeps the look of the object where objects do not share a property of the picture; here it is
+  exchanged all over.
 - Editing may not tell the class either. Images with the cue of their own class go through the same hands: to the cue of
-  another class, and back.
+  another class, and back. Images as they come are not learned from: a network tells them from edited ones, and would
+  learn to trust the cue wherever nothing was edited.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ from foveate.data.dataset import GroupedDataset
 from foveate.data.images import ImageSource
 from foveate.data.preprocess import Preprocess
 from foveate.errors import DataError
-from foveate.report.discovery.cues import BY_KEY
 from foveate.report.discovery.cues.cue import Cue, as_pixels
 from foveate.report.discovery.objects import Objects
 from foveate.report.reading import readable
@@ -134,12 +134,10 @@ def exchanged(cutouts: Cutouts, recipient: int, donors: Sequence[int], cues: Seq
         for cue in cues:
             if cue.exchange is None:
                 raise ValueError(f"'{cue.key}' cannot be exchanged")
-            if cue.region is None and not cue.needs_objects and cue.part_of is None:  # of the whole picture
+            if cue.region is None and not cue.needs_objects:  # of the whole picture
                 image = cue.exchange(image, nowhere, other, nowhere)
             else:
                 image = cue.exchange(image, mask, other, theirs)
-            if cue.needs_objects and (light := BY_KEY["brightness"].exchange) is not None:
-                image = light(image, mask, other, theirs)
         image = as_pixels(image).float()
     return as_pixels(image)
 
@@ -149,19 +147,17 @@ class MadeSet:
     """A dataset whose groups are (label, class that the cue speaks for).
 
     Attributes:
-        real: the images as they are.
         alike: with the cue of another class and then of their own again.
         other: with the cue of another class.
     """
 
-    real: GroupedDataset
     alike: GroupedDataset
     other: GroupedDataset
 
     @property
     def together(self) -> GroupedDataset:
-        """All three, one after the other."""
-        return self.real + self.alike + self.other
+        """All that were made, one after the other."""
+        return self.alike + self.other
 
 
 def make_set(
@@ -200,8 +196,4 @@ def make_set(
             name=f"{name} ({kind})",
         )  # fmt: skip
 
-    real = GroupedDataset(
-        data.subset(cutouts.positions).images, labels, data.class_names, attributes=labels, attribute_names=names,
-        name=f"{name} (real)",
-    )  # fmt: skip
-    return MadeSet(real, dataset("alike"), dataset("other"))
+    return MadeSet(dataset("alike"), dataset("other"))

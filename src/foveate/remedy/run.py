@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 import time
 from collections.abc import Callable
@@ -29,6 +30,7 @@ from foveate.report import Audit, Level, audit
 from foveate.report.discovery import Discovery
 from foveate.report.discovery.objects import find_objects
 
+log = logging.getLogger("foveate")
 MOST_FITTED, MOST_CHOSEN = 1200, 500
 """Images a set is made from at most: more would hardly change a last layer, and the time does not grow with them."""
 MODEL, CURED = "The model", "The cured model"
@@ -228,7 +230,9 @@ class _Run:
                     remedy, self.model, sets[remedy.origin], validation, store=self.desk.features,
                     until=self.clock.end, seed=self.seed, shown=self.show,
                 )  # fmt: skip
-            except FoveateError as error:
+            except Exception as error:  # whatever a network from elsewhere does in training: the others can still help
+                if not isinstance(error, FoveateError):
+                    log.info("%s failed", remedy.title, exc_info=True)
                 result.attempts.append(Attempt(remedy, State.FAILED, first_line(error)))
                 return
             self.desk.keep(said, system)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from foveate.assemble.capabilities import network_of, sees_images_alone
 from foveate.assemble.system import System
+from foveate.assemble.wrapping.given import as_system
 from foveate.data.dataset import GroupedDataset
 from foveate.data.preprocess import Preprocess
 from foveate.errors import DataError
@@ -26,14 +27,18 @@ LOOK_BATCH = 16
 """Images looked at together."""
 
 
-def named_models(models: Any | Mapping[str, Any]) -> dict[str, Any]:
-    """The models by name; an error when there is none, or one that cannot predict."""
+def named_models(models: Any | Mapping[str, Any], dataset: GroupedDataset) -> dict[str, Any]:
+    """The models by name, plain modules wrapped; an error when there is none, or one that cannot predict."""
     systems = {str(k): v for k, v in models.items()} if isinstance(models, Mapping) else {type(models).__name__: models}
     if not systems:
         raise DataError("no models to audit; give a fitted system, or a mapping from name to system.")
+    systems = {name: as_system(system, dataset) for name, system in systems.items()}
     for name, system in systems.items():
         if not hasattr(system, "predict_proba"):
-            raise DataError(f"'{name}' is a {type(system).__name__}, which has no predict_proba; give a fitted system.")
+            raise DataError(
+                f"'{name}' is a {type(system).__name__}, which has no predict_proba; give a fitted system, or a model "
+                "from elsewhere as fv.wrap(model, class_names)."
+            )
     return systems
 
 

@@ -172,6 +172,7 @@ def audit(
     seed: int = 0,
     discover: bool = True,
     objects: str | None = None,
+    minutes: float | None = None,
     progress: Callable[[str], None] | None = None,
     show_progress: bool = False,
     **options: Any,
@@ -183,7 +184,8 @@ def audit(
     boxes, the heat maps are compared with where the object is.
 
     Args:
-        models: a fitted system, or a mapping from name to system.
+        models: a fitted system, or a mapping from name to system; a plain ``nn.Module`` is wrapped, with a warning
+            that says what was assumed of it.
         dataset: images to audit on, not seen in training.
         title: heading of the report.
         attribute: what to call the attribute in a sentence, for instance "habitat".
@@ -195,19 +197,20 @@ def audit(
             find bunches of errors (for fitted and wrapped systems; see :mod:`foveate.report.discovery`).
         objects: where objects are, for discovery: ``"masks"``, ``"boxes"``, ``"centre"``, or the name of a ViT;
             by default the best there is.
+        minutes: after so many minutes an experiment that is still doubtful gets no further images; None for no limit.
         progress: called with a line of text as the work goes on.
         show_progress: draw a bar with the time left, on a terminal.
         options: passed on to ``predict_proba`` (``batch_size``, ``workers``, ``on_bad="skip"``).
 
     What was found is in ``findings``, whose types are in :mod:`foveate.report.findings`; ``to_dict`` has the same keys.
     """
-    systems = named_models(models)
+    systems = named_models(models, dataset)
     if not len(dataset):
         raise DataError(f"{dataset.name} has no images to audit; give a dataset with some.")
     say = progress or (lambda line: None)
     word = attribute or "attribute"
     answers = ask_models(
-        systems, dataset, discovery=discover, objects=objects, attribute=word, seed=seed, say=say,
+        systems, dataset, discovery=discover, objects=objects, attribute=word, seed=seed, minutes=minutes, say=say,
         show_progress=show_progress, options=options,
     )  # fmt: skip
     training, notes = training_counts(systems, dataset, train_counts)

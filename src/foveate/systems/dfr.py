@@ -102,7 +102,7 @@ class DFR(Adapting):
         if self.variant == "conv":
             unfreeze_last_convolution(backbone)
         else:
-            backbone.requires_grad_(True)
+            unfreeze_weights(backbone)
             self._start_from(network_of(self.base), how.head_)
         how.fit(
             self._images(data, augment=True), None if val is None else self._images(val, augment=False),
@@ -124,6 +124,12 @@ class DFR(Adapting):
     def _images(self, dataset: GroupedDataset, augment: bool) -> ImageFeed:
         loader = Loader(dataset, self.preprocess_, workers=self.workers, on_bad=self.on_bad)
         return ImageFeed(loader, augment, self.training.seed)
+
+
+def unfreeze_weights(backbone: Backbone) -> None:
+    """Let every weight be trained; a traced network holds the statistics of its normalisation as parameters too."""
+    for name, value in backbone.named_parameters():
+        value.requires_grad_(not name.endswith(("running_mean", "running_var")))
 
 
 def unfreeze_last_convolution(backbone: Backbone) -> nn.Conv2d:

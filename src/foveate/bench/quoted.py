@@ -1,0 +1,102 @@
+"""Figures in running text: notes name a figure, the page fills it in from the records, and nobody types one.
+
+- ``{mean STUDY/DATASET: METHOD}`` is the mean over seeds of the study's metric; ``{seeds STUDY/DATASET: METHOD}`` gives
+  every seed, as ``72 / 62 / 72``. Another metric may follow after ``|``: ``{mean ifam/critters: IFAM K=4 | miou}``.
+  ``METHOD or METHOD`` takes on every seed the one that validation prefers.
+- ``{order STUDY/DATASET: A > B}`` is a sentence on two methods that says what the interval allows.
+- ``{mean results/FILE: METHOD | METRIC}`` and ``seeds`` also read ``FILE.csv`` of the folder ``results`` beside the
+  records: studies with a script of their own.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from foveate.bench.orders import measured
+from foveate.bench.records import Record
+from foveate.bench.spec import Spec
+from foveate.bench.table import lines
+from foveate.errors import FoveateError, suggest
+from foveate.files import read_text
+from foveate.measure import described
+
+FIGURE = re.compile(r"\{(mean|seeds|order)\s+([\w-]+)/([\w-]+):\s+([^{}|]+?)\s*(?:\|\s*(\w+)\s*)?\}")
+OWN = "results"
+
+
+class Quoted:
+    """Fills figures into a text.
+
+    Args:
+        studies: every spec with its records.
+        results: folder of the CSV files of studies with a script of their own.
+    """
+
+    def __init__(self, studies: Sequence[tuple[Spec, Sequence[Record]]], results: Path):
+        self.studies = {spec.name: (spec, records) for spec, records in studies}
+        self.results = results
+
+    def fill(self, text: str) -> str:
+        """``text`` with figures in place of their names; one that cannot be had is an error that names it."""
+        return FIGURE.sub(lambda found: self._figure(found.group(0), *found.groups()), text)
+
+    def _figure(self, whole: str, kind: str, study: str, dataset: str, what: str, metric: str | None) -> str:
+        what = " ".join(what.split())
+        try:
+            if kind == "order":
+                return self._order(study, dataset, what)
+            values, metric = self._values(study, dataset, what, metric)
+        except FoveateError as error:
+            raise FoveateError(f"the notes ask for {whole}: {error}") from error
+        shown: Callable[[float], str] = described(metric).text
+        return shown(statistics.fmean(values)) if kind == "mean" else " / ".join(shown(v) for v in values)
+
+    def _study(self, name: str, dataset: str) -> tuple[Spec, Sequence[Record]]:
+        if name not in self.studies:
+            raise FoveateError(f"there is no study '{name}'.{suggest(name, list(self.studies))}")
+        spec, records = self.studies[name]
+        if dataset not in spec.sets():
+            raise FoveateError(f"{name} has no dataset '{dataset}'.{suggest(dataset, list(spec.sets()))}")
+        return spec, records
+
+    def _order(self, study: str, dataset: str, what: str) -> str:
+        spec, records = self._study(study, dataset)
+        asked = next((o for o in spec.orders if str(o) == what and o.asked_of(dataset)), None)
+        if asked is None:
+            raise FoveateError(f"the spec does not ask for the order '{what}'; add it to its 'orders'.")
+        found = measured(asked, spec, records, dataset)
+        if found is None:
+            raise FoveateError("no seed has a result of both methods.")
+        return found.sentence()
+
+    def _values(self, study: str, dataset: str, method: str, metric: str | None) -> tuple[list[float], str]:
+        if study == OWN:
+            return self._own(dataset, method, metric or "worst_group")
+        spec, records = self._study(study, dataset)
+        metric = metric or spec.metric_of(dataset)
+        pooled = [
+            replace(r, method=method) for r in records if r.dataset == dataset and r.method in method.split(" or ")
+        ]
+        found = lines(pooled)
+        values = found[0].known(metric) if found else []
+        if not values:
+            raise FoveateError(f"no record of '{method}' has '{metric}'.")
+        return values, metric
+
+    def _own(self, file: str, method: str, metric: str) -> tuple[list[float], str]:
+        path = self.results / f"{file}.csv"
+        try:
+            rows = list(csv.DictReader(io.StringIO(read_text(path))))
+            values = [float(row[metric]) for row in rows if (row.get("method") or row.get("system")) == method]
+        except (OSError, KeyError, ValueError, TypeError, UnicodeDecodeError, csv.Error) as error:
+            raise FoveateError(f"{path} has no '{metric}' that can be read: {error}.") from error
+        if not values:
+            raise FoveateError(f"{path} has no row '{method}'.")
+        # these files have the keypoint error in percent, as records have not
+        return [v / 100 for v in values] if metric == "kp" else values, metric
