@@ -38,6 +38,9 @@ from foveate.report.discovery.nested import (
 )
 from foveate.report.gaps import FOUND_GAP
 
+MIMICS = 0.75
+"""A property of the whole picture that loses a quarter of its pull with the marks comes from them: windows seldom hold
+a mark wholly."""
 ALIKE = 0.6
 """A property of the whole picture with this share of a mark's pull makes the mark's colour."""
 TESTS = len(EXCHANGED) + 2
@@ -170,13 +173,16 @@ class Inquiry:
         if held < ADDS:
             explained[MARK.key] = explained.get(whole.cue.key, whole.cue)
             return
-        if rest < max(LEFT * full, LEAST_LEFT):
-            explained[whole.cue.key] = MARK
+        stands = rest >= max(LEFT * full, LEAST_LEFT)
         for pull in others:
             if pull.cue.aspect is not None:
                 full, rest = with_and_without(pull.cue)
-                if rest < max(STANDS * full, FOUND_GAP / 2):
+                if rest < max(MIMICS * full, FOUND_GAP / 2):
                     explained[pull.cue.key] = MARK
+        if not stands:
+            explained[whole.cue.key] = MARK
+        elif (by := explained.get(whole.cue.key)) is not None and by.key in explained:
+            del explained[whole.cue.key]  # what seemed to explain it was the mark, and without that it still pulls
 
 
 def accuses(pull: Pull) -> bool:
