@@ -54,11 +54,8 @@ def predict(
         check_writable(out)
     dataset, labelled = images_of(words, split, root)
     opener, place = Opener(classes, size, mean, std, trust, weights), Path(model).expanduser()
-    system: Any = None
-    if (place / SIDECAR).is_file():
-        system = Runner(place)
-    else:
-        system = opener.open(model, dataset if labelled else None)
+    exported = (place / SIDECAR).is_file()
+    system: Any = Runner(place) if exported else opener.open(model, dataset if labelled else None)
     chances = system.predict_proba(dataset, on_bad=on_bad)
     answers = decided_by_shares(chances)
     columns = ["image", *(["label"] if labelled else []), "prediction", "probability"]
