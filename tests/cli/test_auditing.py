@@ -95,7 +95,8 @@ def test_limits_that_hold_exit_with_0(folder: Path) -> None:
         (["--fail-under", "avrage=0.8", "--no-discover"], "Did you mean 'average'"),
         (["--fail-under", "worst_group=0.8", "--no-discover"], "needs attributes"),
         (["--mean", "0.5"], "three numbers"),
-        (["--classes", "a,b,c", "--no-discover"], "does not know the classes dark, light"),
+        (["--classes", "a,b,c", "--no-discover"], "one column for each of the classes a, b, c"),
+        (["--classes", "a,b", "--no-discover"], "does not know the classes dark, light"),
     ],
 )
 def test_mistakes_get_a_sentence(

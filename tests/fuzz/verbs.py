@@ -27,6 +27,13 @@ class Verb:
 
 
 _READ = {"--root": "root", "--on-bad": "bad", "--split": "split"}
+_ELSEWHERE = {
+    "--classes": "text",
+    "--size": "size",
+    "--mean": "triple",
+    "--std": "positive_triple",
+    "--weights": "file",
+}
 _BENCH = {"--runs": "place", "--storage": "storage", "--import": "module"}
 _FIT = (
     "--backbone",
@@ -193,6 +200,8 @@ VERBS: dict[str, Verb] = {
             "--set": "setting",
             "--val-share": "share",
             "--target-size": "count",
+            **_ELSEWHERE,
+            "--layer": "text",
             "--import": "module",
             "--root": "root",
             "--on-bad": "bad",
@@ -200,10 +209,14 @@ VERBS: dict[str, Verb] = {
         {1: "data"},
     ),
     "eval": Verb(
-        ("eval", "{w}/erm", "--data", "{w}/data"), {"--data": "data", "--metric": "metric", **_READ}, {1: "model"}
+        ("eval", "{w}/erm", "--data", "{w}/data"),
+        {"--data": "data", "--metric": "metric", **_ELSEWHERE, **_READ},
+        {1: "model"},
     ),
     "predict": Verb(
-        ("predict", "{w}/erm", "{w}/data"), {"--out": "file", "--data": "data", **_READ}, {1: "model", 2: "data"}
+        ("predict", "{w}/erm", "{w}/data"),
+        {"--out": "file", "--data": "data", **_ELSEWHERE, **_READ},
+        {1: "model", 2: "data"},
     ),
     "look": Verb(
         ("look", "{w}/erm", "{w}/image.png", "-o", "{d}/look.png"),
@@ -235,10 +248,8 @@ VERBS: dict[str, Verb] = {
             "--groups-out": "file",
             "--examples": "whole",
             "--minutes": "number",
-            "--classes": "text",
-            "--size": "size",
-            "--mean": "triple",
-            "--std": "positive_triple",
+            **_ELSEWHERE,
+            "--layer": "text",
             "--seed": "seed",
             **_READ,
         },
@@ -254,10 +265,8 @@ VERBS: dict[str, Verb] = {
             "--allowed-drop": "number",
             "--real-drop": "number",
             "--objects": "objects",
-            "--classes": "text",
-            "--size": "size",
-            "--mean": "triple",
-            "--std": "positive_triple",
+            **_ELSEWHERE,
+            "--layer": "text",
             "--seed": "seed",
             "--root": "root",
             "--on-bad": "bad",
@@ -310,6 +319,7 @@ VERBS: dict[str, Verb] = {
             "--split": "text",
             "--images": "count",
             "--tolerance": "share_up",
+            **_ELSEWHERE,
             "--root": "root_any",
         },
         {1: "model", 2: "folder"},

@@ -213,7 +213,8 @@ def discover(
         estimated=base.objects.estimated,
         nesting=asked.nesting,
     )  # fmt: skip
-    slices = find_slices(embeddings_of(system, base.objects, seen.positions, say), labels, answers, seed=seed)
+    embeddings = embeddings_of(system, base.objects, seen.positions, say)
+    slices = find_slices(embeddings, labels, answers, properties=seen.features, seed=seed)
     apart = mask_tests(sheet, logits, named, source=base.objects.source, seed=seed)
     ahead(left)
     return Discovery(
