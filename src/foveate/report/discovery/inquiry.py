@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foveate.report.discovery.cues import EXCHANGED, Cue
-from foveate.report.discovery.cues.object_mark import find_mark, marked, object_mark
+from foveate.report.discovery.cues.object_mark import OBJECT_MARK, find_mark, marked, object_mark
 from foveate.report.discovery.experiments import (
     ERROR,
     Pull,
@@ -38,6 +38,11 @@ from foveate.report.discovery.nested import (
 )
 from foveate.report.gaps import FOUND_GAP
 
+MIMICS = 0.75
+"""A property of the whole picture that loses a quarter of its pull with the marks comes from them: windows seldom hold
+a mark wholly."""
+ALIKE = 0.6
+"""A property of the whole picture with this share of a mark's pull makes the mark's colour."""
 TESTS = len(EXCHANGED) + 2
 """Experiments a model is put to: each cue, marks that sit anywhere, and a mark on the object."""
 
@@ -76,6 +81,7 @@ class Inquiry:
         accused = [pull for pull in self.pulls if accuses(pull)]
         if len(accused) > 1:
             self.nesting = disentangle(self.sheet, self.predict, accused, self.features)
+        self._colours_of_the_picture(accused)
         whole = next((pull for pull in accused if pull.cue.key == "background"), None)
         if whole is not None:
             by = self.nesting.explained.get(whole.cue.key)
@@ -127,6 +133,14 @@ class Inquiry:
         if found is not None:
             self.pulls.append(found)
 
+    def _colours_of_the_picture(self, accused: Sequence[Pull]) -> None:
+        """Blur, JPEG or a cast make colours on the object that others do not have: no mark when they pull alike."""
+        mark = next((pull for pull in accused if pull.cue.key == OBJECT_MARK.key), None)
+        of_all = [p for p in accused if p.cue.aspect is not None and p.cue.key not in self.nesting.explained]
+        strongest = max(of_all, key=lambda pull: pull.value, default=None)
+        if mark is not None and strongest is not None and strongest.value >= ALIKE * mark.value:
+            self.nesting.explained[mark.cue.key] = strongest.cue
+
     def _search(self, whole: Pull, others: Sequence[Pull]) -> None:
         """Look for a mark beside the object that explains the background's pull, or stands beside it.
 
@@ -159,13 +173,16 @@ class Inquiry:
         if held < ADDS:
             explained[MARK.key] = explained.get(whole.cue.key, whole.cue)
             return
-        if rest < max(LEFT * full, LEAST_LEFT):
-            explained[whole.cue.key] = MARK
+        stands = rest >= max(LEFT * full, LEAST_LEFT)
         for pull in others:
             if pull.cue.aspect is not None:
                 full, rest = with_and_without(pull.cue)
-                if rest < max(STANDS * full, FOUND_GAP / 2):
+                if rest < max(MIMICS * full, FOUND_GAP / 2):
                     explained[pull.cue.key] = MARK
+        if not stands:
+            explained[whole.cue.key] = MARK
+        elif (by := explained.get(whole.cue.key)) is not None and by.key in explained:
+            del explained[whole.cue.key]  # what seemed to explain it was the mark, and without that it still pulls
 
 
 def accuses(pull: Pull) -> bool:

@@ -39,8 +39,9 @@ def exchange_background(x: Tensor, mask: Tensor, donor: Tensor, donor_mask: Tens
 
 
 def soft(mask: Tensor) -> Tensor:
-    """A mask ``[B, H, W]`` with an edge one pixel wide on either side."""
-    return F.avg_pool2d((mask > 0.5).float()[:, None], 3, 1, 1, count_include_pad=False)[:, 0]
+    """A mask ``[B, H, W]`` with a soft edge on its inner side: nothing from beyond it comes along."""
+    on = (mask > 0.5).float()
+    return on * F.avg_pool2d(on[:, None], 3, 1, 1, count_include_pad=False)[:, 0]
 
 
 def exchange_brightness(x: Tensor, mask: Tensor, donor: Tensor, donor_mask: Tensor) -> Tensor:
