@@ -44,7 +44,7 @@ check: $(VENV)/.dev
 
 # the documentation site, strictly (a dead link or a name without an entry is an error), into site/: opens offline
 docs: $(VENV)/.dev
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
 docs-serve: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve

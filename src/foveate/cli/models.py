@@ -52,7 +52,7 @@ def evaluate(
     data: str | None = DATA_OPTION,
     split: str | None = SPLIT,
     as_json: bool = typer.Option(False, "--json", help="Print the figures for programs."),
-    metric: str | None = typer.Option(None, help="Print this figure alone; it fails when it cannot be had."),
+    metric: str | None = typer.Option(None, help="Print this figure alone; fails when it cannot be computed."),
     classes: str | None = CLASSES,
     size: int | None = SIZE,
     mean: str | None = MEAN,

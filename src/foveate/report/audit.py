@@ -70,7 +70,7 @@ class Audit:
 
     @property
     def verdict(self) -> str:
-        """What each model leans on, in plain words: one sentence a model."""
+        """What each model leans on, in plain words: one sentence per model."""
         return self.findings.verdict
 
     def to_dict(self) -> dict[str, Any]:
@@ -156,7 +156,7 @@ class Audit:
         ax.barh(place + 0.2, [100 * share for share in worst], 0.38, label="worst group", color="#c2452d")
         ax.set(yticks=place, yticklabels=names, xlim=(0, 100), xlabel="accuracy in percent")
         ax.invert_yaxis()
-        ax.legend(loc="lower right", frameon=False)
+        ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False)
         ax.spines[["top", "right"]].set_visible(False)
         return figure
 

@@ -296,7 +296,9 @@ class ModelRecord(Written):
             raise DataError(f"unknown metric '{metric}'.{suggest(metric, known)} Known: {', '.join(known)}.")
         value = figures[metric]
         if value is None:
-            raise DataError(f"{self.name}: '{metric}' cannot be had from these images; it needs attributes (groups).")
+            raise DataError(
+                f"{self.name}: '{metric}' cannot be computed from these images; it needs attributes (groups)."
+            )
         return float(value)
 
 

@@ -116,7 +116,7 @@ def in_the_data(s: Suspect) -> str:
     """Whether the images themselves hold the shortcut, in a sentence."""
     if s.label is None:
         return f"Whether {s.name} tells the class in these images is not known."
-    rate = f"{percent(s.label.score)} of the images are named rightly by it alone; guessing: {percent(s.label.chance)}"
+    rate = f"{percent(s.label.score)} of the images can be told from it alone; guessing: {percent(s.label.chance)}"
     if s.label.strong:
         return f"In these images {s.name} also tells the class ({rate}), so accuracy on them hides the shortcut."
     much = "tells the class only in part" if s.label.tells else "does not tell the class"
