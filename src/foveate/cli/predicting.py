@@ -55,7 +55,7 @@ def predict(
     dataset, labelled = images_of(words, split, root)
     opener, place = Opener(classes, size, mean, std, trust, weights), Path(model).expanduser()
     exported = (place / SIDECAR).is_file()
-    system: Any = Runner(place) if exported else opener.open(model, dataset if labelled else None)
+    system: Any = Runner(place, trust=trust) if exported else opener.open(model, dataset if labelled else None)
     chances = system.predict_proba(dataset, on_bad=on_bad)
     answers = decided_by_shares(chances)
     columns = ["image", *(["label"] if labelled else []), "prediction", "probability"]

@@ -51,6 +51,7 @@ class Runner:
 
     Args:
         folder: written by :func:`~foveate.export.to_folder`.
+        trust: allow ``torch.export`` programs, which can hold code. Say so only for folders whose origin you know.
 
     >>> import tempfile, pathlib
     >>> import foveate as fv
@@ -58,12 +59,12 @@ class Runner:
     >>> base = fv.ERM("micro_resnet", epochs=1, progress=False).fit(data.train)
     >>> folder = pathlib.Path(tempfile.mkdtemp()) / "exported"
     >>> _ = fv.export.to_folder(base, folder, "torch-export")
-    >>> run = Runner(folder)
+    >>> run = Runner(folder, trust=True)  # we wrote it ourselves, a moment ago
     >>> run.class_names, run.predict([data.test[0].image]).shape
     (['cat', 'duck'], (1,))
     """
 
-    def __init__(self, folder: str | Path):
+    def __init__(self, folder: str | Path, *, trust: bool = False):
         self.folder = recover_folder(folder)
         path = self.folder / SIDECAR
         if not path.is_file():
@@ -73,6 +74,11 @@ class Runner:
             told = _DescribedExport.model_validate(self.described)
             self.class_names = told.class_names
             self.preprocess = Preprocess(**told.preprocess)
+            if told.written_as == "torch-export" and not trust:
+                raise ModelError(
+                    f"{self.folder} holds torch.export programs, which can run code when they are loaded. If you know "
+                    "where it comes from, allow it with trust=True (--trust). ONNX exports need no trust."
+                )
             opener = _open_onnx if told.written_as == "onnx" else _open_program
             self.graphs: dict[str, Call] = {g.name: opener(self._file(g.file), list(g.inputs)) for g in told.graphs}
             self.steps = told.steps
