@@ -44,13 +44,14 @@ check: $(VENV)/.dev
 
 # the documentation site, strictly (a dead link or a name without an entry is an error), into site/: opens offline
 docs: $(VENV)/.dev
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
 docs-serve: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve
 
+# every speed as a ratio in one table, in about 20 minutes; a second call takes what is missing
 bench: $(VENV)/.dev
-	$(BIN)/python -m benchmarks
+	$(BIN)/foveate bench speed
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

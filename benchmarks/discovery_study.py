@@ -1,10 +1,25 @@
-"""Does the audit name the shortcut, and leave models without one alone? Hits and false alarms over seeds.
+"""Does the audit name the shortcut, and leave models without one alone? Hits and false alarms over cue kinds and seeds.
 
-``python -m benchmarks.discovery_study --seeds 10 --out discovery.csv`` trains small classifiers with a known shortcut
-(the habitat, a mark in a corner, the brightness) and without one, and audits each on images *without attributes and
-masks*: once on images biased like the training set, once on balanced ones. A row says what was named. With
-``--pets FOLDER`` (cut-out pets, scenes and their tables) the same for photographs, with a linear classifier on a
-frozen MobileNetV2.
+``python -m benchmarks.discovery_study --seeds 5 --out discovery.csv`` trains a classifier for every kind of planted cue
+and audits it on images *without attributes and masks*. Protocol:
+
+- **Images**: critters (48 px) with a small network trained from scratch; with ``--pets FOLDER`` photographs of cats and
+  dogs pasted on forests and seas (112 px) with a linear classifier on a frozen MobileNetV2. Train and audit images of a
+  seed are drawn apart and are the same for all kinds.
+- **Kinds**: the habitat; a mark in a corner; a watermark at a varying place; a frame; a vignette; brightness; a colour
+  cast; JPEG quality; blur; the object seen from closer; a coloured band on the object; habitat and watermark at once.
+  In training the cue goes with the class in 95 of 100 images (of two at once the watermark in 95, the habitat in 80, or
+  the network learns one of them only); everything else is balanced.
+  ``none`` has no cue at all.
+- **Audit images** are balanced: cue and class are independent (``--audited biased`` for images like training).
+- **Truth**: the share of audit images whose answer changes when the planted cue alone changes, everything else equal.
+- **Named right**: the first shortcut that the verdict *found* is the planted one (``planted.EXPECTED``); *in two*: it
+  is among the first two found. Of two at once both must be found. A hint counts as not named. A false alarm is anything
+  found in a model trained on ``none``.
+- Everything was settled on seeds from 10 on; seeds 0 to 4 are run once (0 to 19 for ``none``).
+
+``--table FILE...`` prints the summary of finished runs. A row is written as soon as it is there; a run that is started
+again goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -13,85 +28,59 @@ import argparse
 import csv
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 import foveate as fv
+from benchmarks.planted import (
+    BOTH,
+    CLEAN,
+    EXPECTED,
+    HABITAT,
+    Pixels,
+    Scenes,
+    critters_scenes,
+    dataset,
+    pets_scenes,
+    planted,
+    remembered,
+    tied,
+)
 from foveate.assemble.system import System
 from foveate.data.dataset import GroupedDataset
-from foveate.data.images import ArrayImages
 from foveate.files import atomic_file
 
-EXPECTED = {"habitat": "background", "none": None, "corner": "corner-tr", "brightness": "brightness"}
-PETS = 240
-"""Photographs in an audit; the ViT that finds the objects takes most of the time."""
+TRAIN, AUDITED = 600, 300
+WORTH_NAMING = 0.2
+"""From this true effect on, a cue should be named."""
 COLUMNS = (
-    "data", "shortcut", "seed", "audited_on", "objects", "accuracy", "level", "named", "expected", "hit", "false_alarm",
-    "pull", "low", "high", "pseudo_group_agreement", "seconds",
+    "data", "kind", "seed", "objects", "accuracy", "truth", "level", "named", "hinted", "expected", "right", "in_two",
+    "both", "false_alarm", "pull", "low", "high", "generous", "seconds",
 )  # fmt: skip
+Fit = Callable[[GroupedDataset, int], System]
 
 
-def planted(dataset: GroupedDataset, what: str, strength: float, seed: int) -> GroupedDataset:
-    """The images without attributes and masks, and with a mark or a change of brightness that goes with the class."""
-    pixels = np.stack([dataset.images.read(i) for i in range(len(dataset))]).copy()
-    rng = np.random.default_rng(seed)
-    sign = np.where(rng.random(len(dataset)) < strength, dataset.labels, 1 - dataset.labels)
-    side = pixels.shape[1]
-    for i, value in enumerate(sign):
-        if what == "corner" and value:
-            pixels[i, side // 32 : side // 7, -side // 7 : -side // 32] = (250, 250, 250)
-        elif what == "brightness":
-            pixels[i] = np.clip(pixels[i] * (1.3 if value else 0.75), 0, 255).astype(np.uint8)
-    return GroupedDataset(ArrayImages(pixels, dataset.name), dataset.labels, dataset.class_names, name=dataset.name)
-
-
-def critters_case(shortcut: str, seed: int) -> tuple[System, dict[str, GroupedDataset], dict[str, Any]]:
-    """A small ERM on critters, and the two audit sets with the true habitats (kept from the audit)."""
-    strength = 0.95 if shortcut == "habitat" else 0.5
-    common: dict[str, Any] = {"size": 48, "target": 0, "val": 0}
-    bench = fv.data.critters(seed=seed, strength=strength, train=1000, test=600, **common)
-    biased = fv.data.critters(seed=1000 + seed, strength=strength, train=600, test=0, **common).train
-    ties = 0.95 if shortcut in ("corner", "brightness") else 0.5
-    train = planted(bench.train, shortcut, ties, seed)
-    audits = {
-        "balanced": planted(bench.test, shortcut, 0.5, seed + 1),
-        "biased": planted(biased, shortcut, ties, seed + 2),
-    }
+def small_network(train: GroupedDataset, seed: int) -> System:
+    """A small network trained from scratch."""
     model = fv.ERM(
-        "micro_resnet", model_args={"layers": [1, 1, 1], "stem_stride": 2}, epochs=6, lr=2e-3, batch_size=32, seed=seed,
-        augment=shortcut != "corner", progress=False,
+        "micro_resnet", model_args={"layers": [1, 1, 1], "stem_stride": 2}, epochs=8, lr=2e-3, batch_size=32, seed=seed,
+        augment=False, progress=False,
     )  # fmt: skip
-    truth = {"balanced": bench.test.attributes, "biased": biased.attributes}
-    return model.fit(train), audits, truth
+    return model.fit(train)
 
 
-def pets_case(root: Path, shortcut: str, seed: int) -> tuple[System, dict[str, GroupedDataset], dict[str, Any]]:
-    """Logistic regression on a frozen MobileNetV2 for cats and dogs pasted on forests and seas."""
+def frozen_mobilenet(train: GroupedDataset, seed: int) -> System:
+    """Logistic regression on a frozen MobileNetV2."""
     from sklearn.linear_model import LogisticRegression
 
     from foveate.extract import open_backbone
 
-    strength = 0.95 if shortcut == "habitat" else 0.5
-    ties = 0.95 if shortcut in ("corner", "brightness") else 0.5
-
-    def made(strengths: dict[str, float], counts: dict[str, int]) -> Any:
-        return fv.data.compose(
-            root / "foregrounds.csv", root / "backgrounds.csv", strength=strengths, counts=counts, size=112, seed=seed,
-            fg_path="foregrounds/{name}.jpg", fg_mask="masks/{name}.png", fg_label="species",
-            bg_path="backgrounds/{name}.jpg", bg_label="scene", fractions={"val": 0, "target": 0},
-        )  # fmt: skip
-
-    bench = made({"train": strength}, {"train": 1000, "test": PETS})
-    biased = made({"train": 0.5, "test": strength}, {"train": 4, "test": PETS}).test
-    train = planted(bench.train, shortcut, ties, seed)
-    audits = {
-        "balanced": planted(bench.test, shortcut, 0.5, seed + 1),
-        "biased": planted(biased, shortcut, ties, seed + 2),
-    }
     backbone, view = open_backbone("mobilenet-v2", 112)
 
     @torch.no_grad()
@@ -110,71 +99,171 @@ def pets_case(root: Path, shortcut: str, seed: int) -> tuple[System, dict[str, G
         score = head.decision_function((features(inputs).numpy() - mean) / spread)
         return torch.from_numpy(np.stack([-score / 2, score / 2], 1))
 
-    model = fv.wrap(logits, train.class_names, preprocess=view, name="MobileNetV2 + logistic regression")
-    return model, audits, {"balanced": bench.test.attributes, "biased": biased.attributes}
+    return fv.wrap(logits, train.class_names, preprocess=view, name="MobileNetV2 + logistic regression")
 
 
-def rows(
-    data: str, shortcuts: list[str], seeds: range, root: Path | None, objects: str | None, audited: list[str]
-) -> Iterator[dict[str, Any]]:
-    """One row for every shortcut, seed and audit set."""
-    for seed in seeds:
-        for shortcut in shortcuts:
-            case = critters_case(shortcut, seed) if root is None else pets_case(root, shortcut, seed)
-            model, audits, truth = case
-            for name in audited:
-                images = audits[name]
-                start = time.perf_counter()
-                report = fv.audit(model, images, examples=0, seed=seed, objects=objects)
-                found = report.findings.models[0]
-                judgement = next(iter(report.discoveries.values())).judgement
-                named = judgement.shortcuts[0].key if judgement.shortcuts else None
-                pull = next((s.pull for s in judgement.tested), None)
-                agreement = None
-                if named == "background":
-                    groups = report.pseudo_groups()
-                    same = float((groups.attributes == truth[name][: len(groups)]).mean())
-                    agreement = round(max(same, 1 - same), 3)
-                expected = EXPECTED[shortcut]
-                yield {
-                    "data": data, "shortcut": shortcut, "seed": seed, "audited_on": name,
-                    "objects": found.discovery.objects, "accuracy": round(found.average, 3),
-                    "level": judgement.level, "named": named or "", "expected": expected or "",
-                    "hit": "" if expected is None else int(named == expected),
-                    "false_alarm": int(named is not None) if expected is None else "",
-                    **({"pull": round(pull.value, 3), "low": round(pull.low, 3), "high": round(pull.high, 3)}
-                       if pull else {}),
-                    "pseudo_group_agreement": agreement, "seconds": round(time.perf_counter() - start, 1),
-                }  # fmt: skip
+def true_effect(model: System, audit: Scenes, kind: str, habitat: NDArray[np.int64], seed: int) -> float:
+    """Share of answers that change when the planted cue alone changes; of two at once the weaker one's."""
+
+    def answers(habitat: NDArray[np.int64], value: int) -> NDArray[np.int64]:
+        pixels = planted(audit, kind, habitat, np.full(len(habitat), value), seed)
+        return np.asarray(model.predict([torch.from_numpy(p).permute(2, 0, 1) for p in pixels]))
+
+    def changed(first: NDArray[np.int64], second: NDArray[np.int64]) -> float:
+        return float((first != second).mean())
+
+    if kind == CLEAN:
+        return 0.0
+    scene = changed(answers(np.zeros_like(habitat), 0), answers(np.ones_like(habitat), 0)) if "habitat" in kind else 1.0
+    return scene if kind == HABITAT else min(scene, changed(answers(habitat, 0), answers(habitat, 1)))
 
 
-def main() -> None:
-    """Run the study and write one CSV."""
+def case(kind: str, train: Scenes, audit: Scenes, fit: Fit, seed: int, audited: str) -> tuple[System, Pixels, float]:
+    """A model that was shown the cue, the images to audit it on, and the cue's true effect."""
+    rng = np.random.default_rng([seed, *map(ord, kind)])
+
+    def drawn(scenes: Scenes, biased: bool) -> tuple[Pixels, NDArray[np.int64]]:
+        scene = 0.5 if not biased else {HABITAT: 0.95, BOTH: 0.8}.get(kind, 0.5)
+        habitat = tied(scenes.labels, scene, rng)
+        return planted(scenes, kind, habitat, tied(scenes.labels, 0.95 if biased else 0.5, rng), seed), habitat
+
+    model = fit(dataset(train, drawn(train, True)[0]), seed)
+    pixels, habitat = drawn(audit, audited == "biased")
+    return model, pixels, true_effect(model, audit, kind, habitat, seed)
+
+
+def row(
+    data: str, kind: str, seed: int, model: System, images: GroupedDataset, truth: float, objects: str | None
+) -> dict[str, Any]:
+    """One audit, and what it named."""
+    start = time.process_time()
+    report = fv.audit(model, images, examples=0, seed=seed, objects=objects)
+    judged = next(iter(report.discoveries.values())).judgement
+    named = [s.key for s in judged.shortcuts]
+    hinted = [s.key for s in judged.suspects if s.level == "hint" and s.explained_by is None]
+    expected = EXPECTED[kind]
+    pull = next((s.pull for s in judged.suspects if s.key in expected[-1:]), None)
+    if pull is None:
+        pull = max((s.pull for s in judged.tested if s.pull), key=lambda p: p.value, default=None)
+    measured = (
+        {} if pull is None else {"pull": round(pull.value, 3), "low": round(pull.low, 3), "high": round(pull.high, 3)}
+    )
+    return {
+        "data": data, "kind": kind, "seed": seed, "objects": report.findings.models[0].discovery.objects,
+        "accuracy": round(report.findings.models[0].average, 3), "truth": round(truth, 3), "level": judged.level,
+        "named": " + ".join(named), "hinted": " + ".join(hinted), "expected": " + ".join(expected),
+        "right": int(named[:1] == [expected[0]]) if len(expected) == 1 else "",
+        "in_two": int(expected[0] in named[:2]) if len(expected) == 1 else "",
+        "both": int(set(expected) <= set(named)) if len(expected) == 2 else "",
+        "false_alarm": int(bool(named)) if not expected else "", **measured,
+        "generous": "" if pull is None or pull.generous is None else round(pull.generous.value, 3),
+        "seconds": round(time.process_time() - start, 1),
+    }  # fmt: skip
+
+
+def rows(given: argparse.Namespace, done: set[tuple[str, int]]) -> Iterator[dict[str, Any]]:
+    """One row for every kind and seed that is not done yet."""
+    data = "critters" if given.pets is None else "pets-scenes"
+    size = 48 if given.pets is None else 112
+    for seed in range(given.first, given.first + given.seeds):
+        kinds = [kind for kind in given.kinds.split(",") if (kind, seed) not in done]
+        if not kinds:
+            continue
+
+        def scenes(split: str, n: int, seed: int = seed) -> Scenes:
+            def make() -> Scenes:
+                if given.pets is not None:
+                    return pets_scenes(given.pets, seed, n, size, split)
+                return critters_scenes(2 * seed + (split == "test"), n, size)
+
+            return remembered(given.cache / f"{data}-{split}-{seed}-{n}-{size}.npz", make)
+
+        train, audit = scenes("train", TRAIN), scenes("test", AUDITED)
+        fit = small_network if given.pets is None else frozen_mobilenet
+        for kind in kinds:
+            model, pixels, truth = case(kind, train, audit, fit, seed, given.audited)
+            images = dataset(audit, pixels, masks=given.objects == "masks")
+            yield row(data, kind, seed, model, images, truth, given.objects)
+
+
+# -- the summary ----------------------------------------------------------------------------------
+
+
+def summary(rows: Sequence[dict[str, str]]) -> str:
+    """A table over kinds, and the figures over all of them, as Markdown."""
+    lines = [
+        "| images | cue | audits | truth | named right | in two | pull | pull / truth |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for data in dict.fromkeys(r["data"] for r in rows):
+        for kind in dict.fromkeys(r["kind"] for r in rows if r["data"] == data and r["kind"] != CLEAN):
+            mine = [r for r in rows if r["data"] == data and r["kind"] == kind]
+            strong = [r for r in mine if float(r["truth"]) >= WORTH_NAMING]
+            right = [int(r["right"] or r["both"]) for r in strong]
+            two = f"{sum(int(r['in_two']) for r in strong)}" if strong and strong[0]["in_two"] else "–"
+            lines.append(
+                f"| {data} | {kind} | {len(mine)} | {_span(mine, 'truth')} | {sum(right)} of {len(strong)} | {two} | "
+                f"{_span(mine, 'pull')} | {_ratio(strong)} |"
+            )
+    single = [r for r in rows if r["right"] and float(r["truth"]) >= WORTH_NAMING]
+    clean, both = (
+        [r for r in rows if r["false_alarm"]],
+        [r for r in rows if r["both"] and float(r["truth"]) >= WORTH_NAMING],
+    )
+    lines += [
+        "", f"Named right: {sum(int(r['right']) for r in single)} of {len(single)} with a true effect of .2 or more; "
+        f"among the first two: {sum(int(r['in_two']) for r in single)}; two at once both named: "
+        f"{sum(int(r['both']) for r in both)} of {len(both)}; false alarms: "
+        f"{sum(int(r['false_alarm']) for r in clean)} of {len(clean)}; median pull / truth: {_ratio(single)}.",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _span(rows: Sequence[dict[str, str]], column: str) -> str:
+    values = [float(r[column]) for r in rows if r[column]]
+    return f"{min(values):.2f} to {max(values):.2f}" if values else "–"
+
+
+def _ratio(rows: Sequence[dict[str, str]]) -> str:
+    values = [float(r["pull"]) / float(r["truth"]) for r in rows if r["pull"] and float(r["truth"]) > 0]
+    return f"{median(values):.2f}" if values else "–"
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    """The rows of a finished or interrupted run; none where there is none."""
+    if not path.exists():
+        return []
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the study and write one CSV, or print the summary of some."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first", type=int, default=0, help="first seed")
-    parser.add_argument("--shortcuts", default="habitat,none,corner,brightness")
+    parser.add_argument("--kinds", default=",".join(kind for kind in EXPECTED if kind != CLEAN))
     parser.add_argument("--pets", type=Path, default=None, help="folder with cut-out pets and scenes")
-    parser.add_argument("--objects", default=None, help="where the masks come from; by default a ViT on the machine")
-    parser.add_argument("--audited", default="balanced,biased", help="which images: balanced, biased or both")
+    parser.add_argument("--objects", default=None, help="where masks come from: by default a ViT; 'masks' for the true")
+    parser.add_argument("--audited", default="balanced", choices=("balanced", "biased"))
+    parser.add_argument("--cache", type=Path, default=Path("discovery-scenes"), help="where scenes are kept")
     parser.add_argument("--out", type=Path, default=Path("discovery.csv"))
-    given = parser.parse_args()
+    parser.add_argument("--table", type=Path, nargs="+", default=None, help="print the summary of these files")
+    given = parser.parse_args(arguments)
+    if given.table is not None:
+        print(summary([r for path in given.table for r in read(path)]))
+        return
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    done: list[dict[str, Any]] = []
-    seeds = range(given.first, given.first + given.seeds)
-    data = "critters" if given.pets is None else "pets-scenes"
-    for row in rows(data, given.shortcuts.split(","), seeds, given.pets, given.objects, given.audited.split(",")):
-        done.append(row)
-        print(", ".join(f"{k} {v}" for k, v in row.items()), flush=True)
+    done: list[dict[str, Any]] = list(read(given.out))
+    for found in rows(given, {(r["kind"], int(r["seed"])) for r in done}):
+        done.append(found)
+        print(", ".join(f"{k} {v}" for k, v in found.items()), flush=True)
         with atomic_file(given.out) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, COLUMNS)
             writer.writeheader()
             writer.writerows(done)
-    hits = [r for r in done if r["expected"]]
-    clean = [r for r in done if not r["expected"]]
-    print(f"named: {sum(r['hit'] for r in hits)} of {len(hits)}; false alarms: "
-          f"{sum(r['false_alarm'] for r in clean)} of {len(clean)}")  # fmt: skip
+    print(summary([{k: "" if v is None else str(v) for k, v in r.items()} for r in done]))
 
 
 if __name__ == "__main__":

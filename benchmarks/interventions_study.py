@@ -188,7 +188,8 @@ def table(rows: Sequence[Row]) -> str:
         mine, cells = [r for r in rows if r["method"] == label], []
         for column in (*SHARES, "kp"):
             values = [(1 if column == "kp" else 100) * float(r[column]) for r in mine if r.get(column)]
-            cells.append(f"{np.mean(values):.1f} ± {np.std(values):.1f}" if values else "–")
+            spread = f" ± {np.std(values, ddof=1):.1f}" if len(values) > 1 else ""
+            cells.append(f"{np.mean(values):.1f}{spread}" if values else "–")
         lines.append(f"| {label} | " + " | ".join(cells) + f" | {len(mine)} |")
     return "\n".join(lines)
 

@@ -32,7 +32,7 @@ def page() -> str:
     parts = [
         "# Commands\n",
         "Made from the command line itself; `foveate COMMAND --help` prints the same. What the exit codes mean is "
-        "told in [errors](../errors.md), which variables are read in [the environment](../errors.md).\n",
+        "told in [errors](../errors.md), which variables are read in [the environment](environment.md).\n",
     ]
     for name, command in commands():
         parts.append(_section(name, command))

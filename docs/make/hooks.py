@@ -13,7 +13,7 @@ for place in (ROOT, ROOT / "src"):
     if str(place) not in sys.path:
         sys.path.insert(0, str(place))
 
-from docs.make import api, commands, mathml, settings, strip  # noqa: E402
+from docs.make import api, commands, gallery_page, mathml, notebook_page, settings, strip  # noqa: E402
 from mkdocs.structure.files import File, Files  # noqa: E402
 from mkdocs.structure.pages import Page  # noqa: E402
 
@@ -39,7 +39,8 @@ def on_config(config: Any) -> Any:
 
 def generated() -> dict[str, str]:
     """The pages that are made from the code: address and Markdown."""
-    return {"reference/commands.md": commands.page(), **dict(api.pages())}
+    made = {"reference/commands.md": commands.page(), "gallery.md": gallery_page.page()}
+    return {**made, **dict(api.pages()), **dict(notebook_page.pages())}
 
 
 def on_files(files: Files, config: Any) -> Files:

@@ -37,6 +37,7 @@ _NAMES = {
     "load": "assemble.saving",
     "wrap": "assemble.wrapping",
     "Wrapped": "assemble.wrapping",
+    "Restricted": "assemble.wrapping",
     "audit": "report",
     "cure": "remedy",
     "FoveateError": "errors",

@@ -80,7 +80,7 @@ _list(
     ("cls", "gap:CLSPool", "a ViT's class token"),
     ("attention", "dar:AttentionPool", "learned queries over the map, several heads (DAR)"),
     ("jetley", "jetley:JetleyPool", "places compared with the global vector (Jetley et al.)"),
-    ("aim", "aim:AIMPool", "one learned query a head over normalised patches (AIM)"),
+    ("aim", "aim:AIMPool", "one learned query per head over normalised patches (AIM)"),
     ("ep", "ep:EPPool", "many queries on the patches as they are, each pooling its own channels (efficient probing)"),
 )  # fmt: skip
 _list(

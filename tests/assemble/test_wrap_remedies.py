@@ -87,6 +87,13 @@ def test_remedies_start_from_it_and_are_one_model_again(
     assert "trained elsewhere" in cured.supervision()
 
 
+def test_the_last_convolution_of_somebodys_network_is_left_alone(
+    wrapped: fv.Wrapped, data: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(fv.FoveateError, match="another DFR variant"):
+        fv.DFR(wrapped, variant="conv", epochs=1, store=tmp_path, progress=False).fit(data.target)
+
+
 def test_saved_and_read_back_it_answers_as_before(wrapped: fv.Wrapped, data: Any, tmp_path: Path) -> None:
     again = fv.load(wrapped.save(tmp_path / "kept"))
     assert isinstance(again, fv.Wrapped)

@@ -7,13 +7,18 @@ from typing import Any
 
 import pytest
 
+import foveate as fv
 from foveate.bench.records import Record, Records, read_csv, record_key, write_csv
 
 pytest.importorskip("optuna", reason="sweeps need the extra [bench]")
 
+from foveate.bench.hits import KeptHits
 from foveate.bench.run import Job, run
+from foveate.bench.spec import parse_spec
 from foveate.bench.status import status
 from foveate.bench.table import table
+from foveate.bench.trial import Bench
+from foveate.data.tables import write_csv as write_images
 
 SPEC = """
 name: small
@@ -112,6 +117,12 @@ methods:
   ERM: {system: ERM, target: false}
 """
     records = run(job(tmp_path, text), workers=0, say=quiet)
+    for record in records:  # what a page needs long after the models are gone
+        assert {"weight_decay", "epochs", "batch_size", "optimizer"} <= {*record.settings}, record.settings
+        kept = KeptHits.unpacked(record.answers)
+        if "worst_group" in record.metrics:
+            assert kept is not None
+            assert min(v.mean() for v in kept.right.values()) == pytest.approx(record.metrics["worst_group"], abs=1e-4)
     records = sorted(records, key=lambda r: ["base", "DFR", "ERM"].index(r.method))
     assert [(r.method, r.state, r.error) for r in records] == [(m, "done", "") for m in ("base", "DFR", "ERM")]
     assert records[0].supervision == "train: labels"  # the last epoch, whatever val says of it
@@ -134,6 +145,24 @@ methods:
     records = run(job(tmp_path, broken), workers=0, say=quiet)
     assert [(r.method, r.state) for r in records] == [("base", "failed")]
     assert "1 failed, 1 blocked" in str(status(job(tmp_path, broken).sweep()))
+
+
+def test_every_seed_may_have_images_of_its_own(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        write_images(
+            fv.data.critters(seed=seed, train=16, target=8, val=8, test=8, size=32), tmp_path / f"images-{seed}"
+        )
+    text = f"""
+name: own-images
+data: {{name: own, root: "{tmp_path}/images-{{seed}}/benchmark.csv"}}
+seeds: [0, 1]
+select: average
+methods:
+  full: {{system: FullImage, settings: {{embedder: micro-vit}}}}
+"""
+    bench = Bench(parse_spec(text), tmp_path)
+    first, second = (bench.data("own", seed).train.fingerprint for seed in (0, 1))
+    assert first != second
 
 
 def test_pruning_and_tpe(tmp_path: Path) -> None:

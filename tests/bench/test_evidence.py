@@ -1,4 +1,4 @@
-"""What committed records and the pages made from them must hold: whole settings, commands that exist, no typed figures."""
+"""What committed records and the pages made of them must hold: whole settings, real commands, no typed figures."""
 
 from __future__ import annotations
 
@@ -63,6 +63,14 @@ def test_the_notes_type_no_figures() -> None:
     typed = [n for n in re.findall(r"(?<![\w.])[-+]?\d*\.\d+|\d+e-\d+", text) if n not in SETTINGS]
     assert not typed, f"figures that no record gives: {typed}"
     assert not re.findall(r"\d+ / \d+", text), "figures of seeds are {seeds STUDY/DATASET: METHOD}"
+
+
+def test_pages_quote_results_and_type_none() -> None:
+    """Where results are told outside the page that is made from records, they are told in words and with a link."""
+    told = (ROOT / "docs" / "a2.md").read_text(encoding="utf-8").partition("## What was measured")[2]
+    assert "results.md#pets-a2" in told
+    told = re.sub(r"`[^`]*`|\]\([^)]*\)", "", told)
+    assert not re.findall(r"\d*\.\d+|\d+ / \d+|\(\d+\)", told)
 
 
 def test_retired_rows_are_named_so() -> None:

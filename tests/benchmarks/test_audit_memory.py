@@ -39,12 +39,14 @@ def test_run_reports_speed_and_memory_against_the_limit(monkeypatch: pytest.Monk
         asked.append((task, given))
         if task == "work":
             (Path(given["folder"]) / "report.html").write_text("x" * 1000, encoding="utf-8")
-        return {"seconds": 50.0, "peak_mb": 1024.0} if task == "work" else {}
+        peak = 1024.0 if len(asked) > 2 else 1000.0
+        return {"seconds": 50.0, "peak_mb": peak} if task == "work" else {}
 
     monkeypatch.setattr(audit_memory, "_apart", apart)
-    found = audit_memory.run(100)
-    assert [task for task, _ in asked] == ["prepare", "work"]
-    assert asked[0][1]["images"] == 100
+    found = audit_memory.run(100, 10)
+    assert [task for task, _ in asked] == ["prepare", "work"] * 2
+    assert [asked[0][1]["images"], asked[2][1]["images"]] == [10, 100]
     assert (found["images_per_s"], found["peak_mb"], found["limit_mb"]) == (2.0, 1024.0, 4096)
-    assert found["ratio"] == pytest.approx(0.25)
+    assert found["ratio"] == pytest.approx(1.024)
+    assert audit_memory.run(100, 0)["ratio"] == pytest.approx(0.25)
     assert not Path(asked[0][1]["folder"]).exists()

@@ -75,11 +75,11 @@ def test_the_schema_is_printed_and_the_findings_follow_it(folder: Path) -> None:
     told = CliRunner().invoke(app, ["audit", "--schema"])
     assert told.exit_code == 0, told.output
     form = json.loads(told.stdout)
-    assert form["properties"]["schema_version"]["const"] == 1
+    assert form["properties"]["schema_version"]["const"] == 2
     done = CliRunner().invoke(app, words(folder, "--json", "--examples", "1"))
     jsonschema.validate(json.loads(done.stdout), form)
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({**json.loads(done.stdout), "schema_version": 2}, form)
+        jsonschema.validate({**json.loads(done.stdout), "schema_version": 1}, form)
 
 
 def test_limits_that_hold_exit_with_0(folder: Path) -> None:
@@ -95,7 +95,8 @@ def test_limits_that_hold_exit_with_0(folder: Path) -> None:
         (["--fail-under", "avrage=0.8", "--no-discover"], "Did you mean 'average'"),
         (["--fail-under", "worst_group=0.8", "--no-discover"], "needs attributes"),
         (["--mean", "0.5"], "three numbers"),
-        (["--classes", "a,b,c", "--no-discover"], "does not know the classes dark, light"),
+        (["--classes", "a,b,c", "--no-discover"], "one column for each of the classes a, b, c"),
+        (["--classes", "a,b", "--no-discover"], "does not know the classes dark, light"),
     ],
 )
 def test_mistakes_get_a_sentence(

@@ -86,7 +86,9 @@ def test_every_system_with_a_fixed_graph_agrees(
     parity = to_folder(system, tmp_path / "out", "torch-export", images=given)
     assert parity.images == 6
     assert parity.largest <= 1e-4
-    run = Runner(tmp_path / "out")
+    with pytest.raises(ModelError, match="trust=True"):
+        Runner(tmp_path / "out")
+    run = Runner(tmp_path / "out", trust=True)
     extra = {}
     if make in (make_early, make_late):
         with pytest.raises(DataError, match="under masks"):
@@ -174,7 +176,7 @@ def test_a_description_leads_nowhere_else(erm: fv.ERM, tmp_path: Path) -> None:
     described["graphs"][0]["file"] = "../../elsewhere.pt2"
     sidecar.write_text(json.dumps(described))
     with pytest.raises(ModelError, match=r"elsewhere\.pt2 is missing"):
-        Runner(tmp_path / "out")
+        Runner(tmp_path / "out", trust=True)
 
 
 def test_a_full_disk_is_a_sentence_and_leaves_nothing(
@@ -194,3 +196,32 @@ def test_a_full_disk_is_a_sentence_and_leaves_nothing(
     with pytest.raises(StorageError, match="is full"):
         to_folder(erm, tmp_path / "out", "torch-export")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dataset_is_read_batch_by_batch(data: Benchmark, erm: fv.ERM, tmp_path: Path) -> None:
+    """A folder of files goes through the graphs a few images at a time, and a bad one is no answer."""
+    from PIL import Image
+    from typer.testing import CliRunner
+
+    from foveate.cli import app
+    from foveate.data.images import FileImages
+
+    to_folder(erm, tmp_path / "model", "torch-export")
+    (tmp_path / "photos").mkdir()
+    paths = [tmp_path / "photos" / f"{i}.png" for i in range(7)]
+    for i, path in enumerate(paths):
+        Image.fromarray(data.test.images.read(i)).save(path)
+    paths[3].write_bytes(b"no image")
+    files = fv.data.GroupedDataset(FileImages(paths), [0, 1, 0, 1, 0, 1, 0], ["cat", "duck"])
+    run = Runner(tmp_path / "model", trust=True)
+    found = run.predict_logits(files, batch_size=2, on_bad="skip")
+    assert np.isnan(found[3]).all()
+    good = [0, 1, 2, 4, 5, 6]
+    assert np.allclose(found[good], erm.predict_logits([data.test[i].image for i in good]), atol=1e-4)
+    assert run.predict(files, on_bad="skip").tolist()[3] == -1
+    words = ["predict", str(tmp_path / "model"), str(tmp_path / "photos"), "-o", str(tmp_path / "told.csv")]
+    assert CliRunner().invoke(app, [*words, "--on-bad", "skip"]).exit_code != 0  # it holds programs
+    assert CliRunner().invoke(app, [*words, "--on-bad", "skip", "--trust"]).exit_code == 0
+    lines = (tmp_path / "told.csv").read_text().splitlines()
+    assert len(lines) == 8
+    assert sum("unreadable" in line for line in lines) == 1

@@ -159,7 +159,7 @@ def test_named_layers_and_readouts(net, tmp_path):
         store.read(net, ds, VIEW, layer="net.layer9")
     with pytest.raises(ModelError, match="needs a key"):
         store.read(net, ds, VIEW, readout=lambda b, x: b(x))
-    with pytest.raises(ModelError, match="one row an image"):
+    with pytest.raises(ModelError, match="one row per image"):
         store.read(net, ds, VIEW, readout=lambda b, x: b(x).sum(), key="sum")
 
 

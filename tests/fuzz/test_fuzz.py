@@ -81,7 +81,7 @@ def test_every_option_of_every_verb_is_fuzzed() -> None:
     flags = {
         "--help", "--json", "--strict", "--overwrite", "--reuse", "--retry-failed", "--list", "--dry", "--with-target",
         "--ignore-attributes", "--discover", "--trust", "--clear", "--share", "--browser", "--schema",
-        "--yes", "--assets", "--force",
+        "--assets", "--force", "--again", "--scratch", "--shortcuts", "--yes",
     }  # fmt: skip
     found: dict[str, set[str]] = {}
 

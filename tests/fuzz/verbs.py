@@ -27,6 +27,13 @@ class Verb:
 
 
 _READ = {"--root": "root", "--on-bad": "bad", "--split": "split"}
+_ELSEWHERE = {
+    "--classes": "text",
+    "--size": "size",
+    "--mean": "triple",
+    "--std": "positive_triple",
+    "--weights": "file",
+}
 _BENCH = {"--runs": "place", "--storage": "storage", "--import": "module"}
 _FIT = (
     "--backbone",
@@ -153,6 +160,11 @@ VERBS: dict[str, Verb] = {
         },
         {2: "data"},
     ),
+    "bench speed": Verb(
+        ("bench", "speed", "--only", "decoding", "--record", "{d}/speed.json", "-o", "{d}/speed.md"),
+        {"--only": "name", "--record": "place", "--out": "place"},
+        runs=False,
+    ),
     "bench grid": Verb(
         ("bench", "grid", "critters:size=32,train=8,target=8,val=8,test=8", "-o", "{d}/grid.png"),
         {
@@ -188,6 +200,8 @@ VERBS: dict[str, Verb] = {
             "--set": "setting",
             "--val-share": "share",
             "--target-size": "count",
+            **_ELSEWHERE,
+            "--layer": "text",
             "--import": "module",
             "--root": "root",
             "--on-bad": "bad",
@@ -195,10 +209,14 @@ VERBS: dict[str, Verb] = {
         {1: "data"},
     ),
     "eval": Verb(
-        ("eval", "{w}/erm", "--data", "{w}/data"), {"--data": "data", "--metric": "metric", **_READ}, {1: "model"}
+        ("eval", "{w}/erm", "--data", "{w}/data"),
+        {"--data": "data", "--metric": "metric", **_ELSEWHERE, **_READ},
+        {1: "model"},
     ),
     "predict": Verb(
-        ("predict", "{w}/erm", "{w}/data"), {"--out": "file", "--data": "data", **_READ}, {1: "model", 2: "data"}
+        ("predict", "{w}/erm", "{w}/data"),
+        {"--out": "file", "--data": "data", **_ELSEWHERE, **_READ},
+        {1: "model", 2: "data"},
     ),
     "look": Verb(
         ("look", "{w}/erm", "{w}/image.png", "-o", "{d}/look.png"),
@@ -229,10 +247,9 @@ VERBS: dict[str, Verb] = {
             "--objects": "objects",
             "--groups-out": "file",
             "--examples": "whole",
-            "--classes": "text",
-            "--size": "size",
-            "--mean": "triple",
-            "--std": "positive_triple",
+            "--minutes": "number",
+            **_ELSEWHERE,
+            "--layer": "text",
             "--seed": "seed",
             **_READ,
         },
@@ -248,10 +265,8 @@ VERBS: dict[str, Verb] = {
             "--allowed-drop": "number",
             "--real-drop": "number",
             "--objects": "objects",
-            "--classes": "text",
-            "--size": "size",
-            "--mean": "triple",
-            "--std": "positive_triple",
+            **_ELSEWHERE,
+            "--layer": "text",
             "--seed": "seed",
             "--root": "root",
             "--on-bad": "bad",
@@ -304,6 +319,7 @@ VERBS: dict[str, Verb] = {
             "--split": "text",
             "--images": "count",
             "--tolerance": "share_up",
+            **_ELSEWHERE,
             "--root": "root_any",
         },
         {1: "model", 2: "folder"},

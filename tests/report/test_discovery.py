@@ -72,9 +72,9 @@ def test_only_what_was_exchanged_is_listed() -> None:
         pulls = [pull(key, 0.01, p=0.4) for key in keys]
         return experiment_sentences("M", judge(pulls, [], [], BY_KEY, objects="masks"))[0]
 
-    assert "the border of the picture and the background were exchanged" in told("border", "background")
-    both = told("corner-tl", "corner-br", "border", "background")
-    assert "the corners, the border of the picture and the background were exchanged" in both
+    assert "the frame of the picture and the background were exchanged" in told("frame", "background")
+    both = told("corner-tl", "corner-br", "frame", "background")
+    assert "the corners, the frame of the picture and the background were exchanged" in both
     assert "M: the corners were exchanged" in told("corner-tl")
 
 
@@ -87,7 +87,7 @@ def test_of_leads_the_whole_is_named_before_its_parts() -> None:
     follows = {"corner-tl": 0.9, "brightness": 0.8, "background": 0.9, "colour": 0.9}
     answers = [PropertyProbe(key, "answers", score, 0.5, 0.001, 0.01, 200) for key, score in follows.items()]
     told = judge([], [], answers, BY_KEY, objects="masks")
-    assert [s.key for s in told.accused] == ["background", "brightness", "corner-tl", "colour"]
+    assert [s.key for s in told.accused] == ["background", "corner-tl", "colour", "brightness"]
 
 
 def test_what_cannot_be_exchanged_is_a_lead_and_never_a_verdict() -> None:
@@ -199,7 +199,7 @@ def test_report_holds_the_sections_and_nothing_foreign(reports: dict[str, Audit]
     ):  # fmt: skip
         assert heading in html
     assert "now: " in html
-    assert "foveate fit DATA --system DAR --base MODEL" in html
+    assert "foveate fit groups.csv --system DAR --base MODEL" in html
     assert not re.search(r"https?:|//[a-z]|<link|@import|url\(", re.sub(r"data:image[^\"]*", "", html))
     assert "{{" not in html
     json.dumps(report.to_dict(), allow_nan=False)
@@ -231,6 +231,7 @@ def test_a_mark_and_the_brightness_are_named() -> None:
     base = pictures(n, rng.integers(0, 2, n), rng.integers(0, 2, n))
     pixels = np.stack([base.images.read(i) for i in range(n)])
     view = Preprocess((SIDE, SIDE), mean=(0.0,) * 3, std=(1.0,) * 3)
+    luma = torch.tensor([0.299, 0.587, 0.114])
     marked = pixels.copy()
     has = rng.integers(0, 2, n).astype(bool)
     marked[has, 1:5, -5:-1] = 255
@@ -240,11 +241,11 @@ def test_a_mark_and_the_brightness_are_named() -> None:
         return torch.stack([-score, score], 1)
 
     def by_light(x: Tensor) -> Tensor:
-        score = 400 * (x[:, :, 2:7].mean((1, 2, 3)) - middle_light)
+        score = 400 * (x[:, :, 2:7].mean((2, 3)) @ luma - middle_light)
         return torch.stack([-score, score], 1)
 
     lit = np.clip(pixels * np.where(has, 1.25, 0.8)[:, None, None, None], 0, 255).astype(np.uint8)
-    middle_light = float(np.median(lit[:, 2:7].mean((1, 2, 3))) / 255)
+    middle_light = float(np.median(lit[:, 2:7].mean((1, 2)) @ luma.numpy()) / 255)
     for made, model, expected in ((marked, by_mark, "corner-tr"), (lit, by_light, "brightness")):
         data = GroupedDataset(ArrayImages(made), base.labels, base.class_names, masks=base.masks)
         base_work = prepare(data, np.ones(n, dtype=bool))

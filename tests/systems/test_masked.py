@@ -212,7 +212,7 @@ def test_sentences_for_what_cannot_be_used(early: fv.EarlyMask, test: GroupedDat
         early.predict([test[0].image])
     with pytest.raises(DataError, match=r"given images alone"):
         early.look([test[0].image])
-    with pytest.raises(DataError, match=r"one mask an image, 1; got 2"):
+    with pytest.raises(DataError, match=r"one mask per image, 1; got 2"):
         early.predict([test[0].image], masks=[test.mask(0)] * 2)
     with pytest.raises(FoveateError, match=r"unknown masks 'magic'"):
         fv.EarlyMask("micro_vit", masks="magic").check()
@@ -236,7 +236,7 @@ def test_fitting_again_with_true_masks_forgets_the_saliency(test: GroupedDataset
 
 def test_a_source_must_give_masks() -> None:
     images = torch.zeros(2, 3, 8, 8, dtype=torch.uint8)
-    with pytest.raises(ModelError, match=r"one mask an image, \[2, h, w\]; got \[2, 1, 8, 8\]"):
+    with pytest.raises(ModelError, match=r"one mask per image, \[2, h, w\]; got \[2, 1, 8, 8\]"):
         masks_from(lambda x: torch.zeros(2, 1, 8, 8), images)
     with pytest.raises(ModelError, match=r"values in \[0, 1\]"):
         masks_from(lambda x: torch.full((2, 8, 8), 255.0), images)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from foveate.assemble.parts import Parts
 from foveate.errors import ModelError
-from foveate.extract import Backbone, FrozenModel, MaskedViT
+from foveate.extract import FrozenModel, MaskedViT
 from foveate.look import AdaptedAttention, ClsAttention
 from foveate.pool import OwnPool
 from foveate.restrict import GreedyCrops, TopTokens
@@ -93,7 +93,7 @@ class MaskedPath(nn.Module):
 class CropReader(nn.Module):
     """Embeddings of crops side by side, and the head: ``(crops [B, V, 3, s, s], there [B, V]) -> logits``."""
 
-    def __init__(self, backbone: Backbone, head: nn.Module):
+    def __init__(self, backbone: nn.Module, head: nn.Module):
         super().__init__()
         self.backbone, self.head = backbone, head
 

@@ -161,7 +161,7 @@ class Masked(Trained):
         source = self._source() if masks is None else None
         if masks is not None:
             if len(masks) != len(prepared):
-                raise MasksMissing(f"expected one mask an image, {len(prepared)}; got {len(masks)}.")
+                raise MasksMissing(f"expected one mask per image, {len(prepared)}; got {len(masks)}.")
             made = torch.stack([as_bytes(view.prepare_mask(torch.as_tensor(m).float())) for m in masks])
         elif source is not None:
             made = masks_from(source, prepared)

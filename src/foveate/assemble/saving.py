@@ -7,6 +7,7 @@ out; the arguments of a network pass the allow-list of :class:`~foveate.extract.
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -79,22 +80,27 @@ def check_folder(folder: str | Path) -> None:
 def save(system: System, folder: str | Path) -> Path:
     """Write a fitted system to ``folder``; see :meth:`System.save`."""
     system._require_fit()
+    check_folder(folder)
+    told = described(system)
+    with atomic_folder(folder) as temporary:
+        # serialised in memory first: the library's own writer hides a full disk behind another error
+        weights = serialise({k: v.contiguous() for k, v in system._tensors().items()})
+        (temporary / "weights.safetensors").write_bytes(weights)
+        write_json(temporary / "system.json", told)
+    return Path(folder)
+
+
+def described(system: System) -> dict[str, Any]:
+    """What ``system.json`` says of a fitted system."""
     from foveate import __version__
 
-    check_folder(folder)
-    described = {
+    return {
         "format": FORMAT, "foveate": __version__, "system": type(system).__name__, "params": _plain(system),
         "class_names": system.class_names_, "attribute_names": system.attribute_names_,
         "train_counts": None if system.train_counts_ is None else system.train_counts_.tolist(),
         "preprocess": system.preprocess_.to_dict(), "selection": system.selection_,
         "supervision": system.supervision(), "learned": system._config(),
     }  # fmt: skip
-    with atomic_folder(folder) as temporary:
-        # serialised in memory first: the library's own writer hides a full disk behind another error
-        weights = serialise({k: v.contiguous() for k, v in system._tensors().items()})
-        (temporary / "weights.safetensors").write_bytes(weights)
-        write_json(temporary / "system.json", described)
-    return Path(folder)
 
 
 def _plain(system: System) -> dict[str, Any]:
@@ -118,37 +124,48 @@ def load(folder: str | Path) -> System:
     folder = recover_folder(Path(folder).expanduser())
     if not (folder / "system.json").is_file():
         raise ModelError(f"{folder} does not hold a saved foveate system (there is no system.json in it).")
-    described = _read(folder)
-    kind = _kind(described.system)
-    if described.format > FORMAT:
-        raise ModelError(f"{folder} was written by a newer foveate ({described.foveate}); update foveate.")
-    system = kind(**_settings(kind, described.params, folder))
+    told = _read(folder)
     try:
         tensors = load_file(str(folder / "weights.safetensors"))
     except (OSError, SafetensorError) as error:
         raise ModelError(f"{folder} is not a complete saved system: {type(error).__name__} {error}.") from error
-    system.attribute_names_ = described.attribute_names
-    system.train_counts_ = None if described.train_counts is None else np.asarray(described.train_counts, np.int64)
-    system.preprocess_ = Preprocess(**described.preprocess.model_dump())
-    system.selection_ = None if described.selection is None else described.selection.model_dump()
+    return _restored(told, tensors, str(folder))
+
+
+def restored(told: Any, tensors: dict[str, torch.Tensor]) -> System:
+    """The system that :func:`described` told of, with its tensors: one that was saved inside another."""
     try:
-        system._restore(described.learned, tensors)
-        system.class_names_ = described.class_names
+        form = _Described.model_validate(told)
+    except ValidationError as error:
+        raise ModelError(f"the model inside a saved system cannot be read: {error.errors()[0]['msg']}.") from error
+    return _restored(form, tensors, f"the {form.system[:40]} inside")
+
+
+def _restored(told: _Described, tensors: dict[str, torch.Tensor], where: str) -> System:
+    kind = _kind(told.system)
+    if told.format > FORMAT:
+        raise ModelError(f"{where} was written by a newer foveate ({told.foveate}); update foveate.")
+    system = kind(**_settings(kind, told.params, where))
+    system.attribute_names_ = told.attribute_names
+    system.train_counts_ = None if told.train_counts is None else np.asarray(told.train_counts, np.int64)
+    system.preprocess_ = Preprocess(**told.preprocess.model_dump())
+    system.selection_ = None if told.selection is None else told.selection.model_dump()
+    try:
+        system._restore(told.learned, tensors)
+        system.class_names_ = told.class_names
         _try(system)
     except FoveateError:
         raise
     except Exception as error:  # whatever a changed file can make torch, timm or numpy say
         raise ModelError(
-            f"the weights in {folder} are of another architecture than its system.json: {first_line(error)[:300]}"
+            f"the weights in {where} are of another architecture than its system.json: {first_line(error)[:300]}"
         ) from error
     return system
 
 
 def _kind(name: str) -> type[System]:
-    if name == "Wrapped":  # no system that is fitted, so it stands in no list of them
-        from foveate.assemble.wrapping import Wrapped
-
-        return Wrapped
+    if name in ("Wrapped", "Restricted"):  # they go around models from elsewhere, and stand in no list of systems
+        return getattr(importlib.import_module("foveate.assemble.wrapping"), name)
     return SYSTEMS.get(name)
 
 
@@ -174,7 +191,7 @@ def _read(folder: Path) -> _Described:
         raise ModelError(f"{folder} is not a complete saved system: system.json, {place}: {first['msg']}.") from error
 
 
-def _settings(kind: type[System], params: dict[str, Any], folder: Path) -> dict[str, Any]:
+def _settings(kind: type[System], params: dict[str, Any], folder: str) -> dict[str, Any]:
     """The settings of a saved system, if its constructor knows all of them."""
     # a base is a system of its own, and training is written down by its words
     own = [name for name in kind.setting_names() if name not in ("base", "training")]

@@ -166,7 +166,7 @@ class System:
         return logits
 
     def _answers(self, scores: Tensor) -> NDArray[np.float32]:
-        """What the model said, one column a class; rows without an answer are ``-inf``."""
+        """What the model said, one column per class; rows without an answer are ``-inf``."""
         if scores.ndim != 2 or scores.shape[1] != len(self.class_names_):
             raise ModelError(
                 f"the model gives scores {tuple(scores.shape)} for {len(self.class_names_)} classes "

@@ -33,9 +33,9 @@ from foveate.engine import (
 )
 from foveate.engine import train as run_training
 from foveate.errors import FoveateError, ModelError
-from foveate.extract import Backbone, create_backbone
-from foveate.extract.backbone import default_preprocess, native_size
+from foveate.extract import Backbone
 from foveate.extract.safe_args import check_args
+from foveate.extract.starting import RANDOM, started
 from foveate.look import Gaze
 from foveate.parameters import configured, usual_training
 
@@ -55,7 +55,10 @@ class Trained(System):
         image_size: ``(height, width)`` or one number; by default the model's own size when pretrained, the
             size of the images when they are small and all alike, otherwise 224.
         small_stem: for small images: keep the resolution in the first layers (CNNs).
-        pretrained: start from timm's weights (``micro_vit``: from those that come with foveate).
+        pretrained: by default (None) a network starts from trained weights when they can be had: from the hub's cache
+            on this machine, the hub, or foveate's assets; ``started_from_`` says which. False is from scratch, True
+            insists. The micro networks, and networks changed by ``small_stem`` or ``model_args``, start from scratch
+            unless told otherwise (``micro_vit``: True takes the weights that come with foveate).
         weights: start from a local state dict (``.safetensors`` or ``.pth``) instead.
         augment: mirror and shift training images.
         backbone_scale: the backbone learns with ``lr`` times this; below 1 to fine-tune one under a new head.
@@ -71,7 +74,7 @@ class Trained(System):
     backbone: str = field(default="resnet18", kw_only=False)
     image_size: int | tuple[int, int] | None = None
     small_stem: bool = False
-    pretrained: bool = False
+    pretrained: bool | None = None
     weights: str | None = None
     augment: bool = True
     backbone_scale: float = 1.0
@@ -80,6 +83,7 @@ class Trained(System):
     workers: int = 0
     model_args: dict[str, Any] | None = None
     training: Any = usual_training()
+    started_from_ = ""
 
     # -- what a subclass may replace ------------------------------------------------------
 
@@ -183,29 +187,31 @@ class Trained(System):
 
         size = self.image_size
         asked = (size, size) if isinstance(size, int) else None if size is None else (size[0], size[1])
-        name = stands_for_weights(self.backbone, self.pretrained)
+        name = stands_for_weights(self.backbone, bool(self.pretrained))
         if name is not None:
             if self.weights or self.small_stem or self.model_args:
                 raise ModelError(
                     f"'{name}' stands for an architecture with its weights; leave weights, small_stem and model_args "
                     "out."
                 )
+            self.started_from_ = f"the weights of '{name}'"
             return open_backbone(name, asked)
-        known = self.pretrained or self.weights
-        seen = asked or (native_size(self.backbone) if known else common_size(train))
-        backbone = create_backbone(
-            self.backbone, image_size=seen, small_stem=self.small_stem, pretrained=self.pretrained,
+        spare = asked or common_size(train)
+        start = started(
+            self.backbone, asked, spare, pretrained=self.pretrained, small_stem=self.small_stem,
             checkpoint=self.weights, **(self.model_args or {}),
         )  # fmt: skip
-        if known:
-            return backbone, default_preprocess(backbone, seen)
+        self.started_from_ = start.origin
+        if start.view is not None:
+            return start.backbone, start.view
         mean, std = channel_statistics(train, seed=self.training.seed)
-        return backbone, Preprocess(seen, mean=mean, std=std)
+        return start.backbone, Preprocess(spare, mean=mean, std=std)
 
     @property
     def starts_trained(self) -> bool:
-        """Whether the backbone starts from trained weights."""
-        return bool(self.pretrained or self.weights or stands_for_weights(self.backbone, self.pretrained))
+        """Whether the backbone started from trained weights, or before a fit, whether it was told to."""
+        told = bool(self.pretrained or self.weights or stands_for_weights(self.backbone, bool(self.pretrained)))
+        return told if not self.started_from_ else self.started_from_ != RANDOM
 
     # -- prediction -----------------------------------------------------------------------
 
@@ -228,7 +234,8 @@ class Trained(System):
     # -- saving ---------------------------------------------------------------------------
 
     def _config(self) -> dict[str, Any]:
-        return {"network": self.network_.to_dict(), "history": self.history_.to_dict()}
+        told = {"network": self.network_.to_dict(), "history": self.history_.to_dict()}
+        return {**told, "started_from": self.started_from_} if self.started_from_ else told
 
     def _tensors(self) -> dict[str, Tensor]:
         return {k: v.detach().cpu() for k, v in self.network_.state_dict().items()}
@@ -242,6 +249,7 @@ class Trained(System):
         self.network_.load_state_dict(tensors)
         self.network_.eval()
         self.history_ = History(**config["history"])
+        self.started_from_ = str(config.get("started_from", ""))[:300]
 
 
 def common_size(train: GroupedDataset) -> tuple[int, int]:

@@ -26,6 +26,11 @@ CAPTIONS = {
 }
 """What the pictures ``NAME-DATASET-WHAT.png`` show; others are called by their file name."""
 NOT_RUN = "*not run*"
+SUMMARY_NOTE = (
+    "Mean over seeds [95 % interval by Student's t]. What a method learns from is told here; most also choose settings "
+    "by the group labels of validation images, and networks trained on images (`ERM` to `GroupDRO`) have the balanced "
+    "target images among their training images: the tables below say so."
+)
 
 
 @dataclass(frozen=True)
@@ -114,7 +119,7 @@ def results_page(specs: Sequence[Path], records: Path, out: Path, notes: Path | 
     ]
     pairs = [(study.spec, study.records) for study in studies]
     if overview := summary_table(pairs):
-        parts += ["## By the labels that methods take", overview]
+        parts += ["## By the labels that methods take", overview, SUMMARY_NOTE]
     for study in studies:
         parts += _study(study, pictures, out.parent)
     if notes is not None:

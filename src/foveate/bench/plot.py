@@ -104,7 +104,7 @@ def curves(records: Sequence[Record], metric: str, x: str, log: bool) -> Figure:
         at = mine if numbers else [places.index(p) for p in mine]
         colour = COLOURS[number % len(COLOURS)]
         means = [statistics.fmean(v) for v in values]
-        spread = [statistics.pstdev(v) for v in values]
+        spread = [statistics.stdev(v) if len(v) > 1 else 0.0 for v in values]
         ax.plot(at, means, marker="o", color=colour, label=f"{method}, {dataset}" if several else method)
         low, high = ([m + s * d for m, d in zip(means, spread, strict=True)] for s in (-1, 1))
         ax.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)

@@ -1,4 +1,4 @@
-"""Records: one row a trial, in the study's database (SQLite or PostgreSQL) and, when it is over, as CSV.
+"""Records: one row per trial, in the study's database (SQLite or PostgreSQL) and, when it is over, as CSV.
 
 A record says what was run (spec, dataset, method, point, seed), what came out, what labels it took, and what made it:
 command, commit, weights hash, log, seconds. Its key is a hash of what was run, so a trial that is run twice, because

@@ -213,7 +213,7 @@ def reasons(rows: Iterable[Published]) -> list[str]:
     """Why rows were not run, most rows first; only what is the same on every machine, so that the page is too."""
     found: dict[str, int] = {}
     for row in rows:
-        what = first_obstacle(row, weights=False) or "not run: its weights or images were not had"
+        what = first_obstacle(row, weights=False) or "not run: the weights or images were not available"
         found[what] = found.get(what, 0) + 1
     return [f"{what} ({count})" for what, count in sorted(found.items(), key=lambda item: (-item[1], item[0]))]
 

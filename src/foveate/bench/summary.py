@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from foveate.bench.records import Record
@@ -33,31 +32,31 @@ def taken(supervision: str) -> str:
 def summary_table(studies: Sequence[tuple[Spec, Sequence[Record]]]) -> str:
     """The Markdown table of all datasets that their spec marks ``summary``; empty when none has results.
 
-    Every figure is the mean over seeds of the study's metric with Student's 95 % interval; the hours are of all trials
-    of the method on all seeds.
+    A row for every method, by what it learns from; a column for every dataset with the metric of its study: the mean
+    over seeds with Student's 95 % interval. The hours are of all trials of the method, on all seeds of these datasets.
     """
-    rows: list[str] = []
-    for take in TAKES:
-        for spec, records in studies:
-            for dataset in (label for label, data in spec.sets().items() if data.summary):
-                mine = [r for r in records if r.dataset == dataset]
-                for line in lines(mine, list(spec.methods)):
-                    if taken(line.supervision) == take and line.known(spec.metric_of(dataset)):
-                        hours = sum(r.seconds for r in mine if r.method == line.method) / 3600
-                        rows.append(_row(take, spec, dataset, line, hours))
-    if not rows:
+    columns, cells, hours = list[str](), dict[tuple[str, str], dict[str, str]](), dict[tuple[str, str], float]()
+    for spec, records in studies:
+        for dataset in (label for label, data in spec.sets().items() if data.summary):
+            mine, metric = [r for r in records if r.dataset == dataset], spec.metric_of(dataset)
+            column = f"{spec.name}, {dataset}: {described(metric).title}"
+            for line in (line for line in lines(mine, list(spec.methods)) if line.known(metric)):
+                row = taken(line.supervision), line.method
+                cells.setdefault(row, {})[column] = _cell(line, metric)
+                hours[row] = hours.get(row, 0.0) + sum(r.seconds for r in mine if r.method == line.method) / 3600
+                columns += [] if column in columns else [column]
+    if not cells:
         return ""
-    head = "| learns | study, dataset | metric | method | mean [95 % over seeds] | seeds | hours |"
-    return "\n".join([head, "|" + " --- |" * 7, *rows])
+    ordered = sorted(cells, key=lambda row: TAKES.index(row[0]))
+    body = [[*row, *(cells[row].get(c, "–") for c in columns), f"{hours[row]:.1f}"] for row in ordered]
+    head = ["learns", "method", *columns, "hours"]
+    return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *body])
 
 
-def _row(take: str, spec: Spec, dataset: str, line: Line, hours: float) -> str:
-    metric = described(spec.metric_of(dataset))
-    values = line.known(metric.name)
+def _cell(line: Line, metric: str) -> str:
+    shown, values = described(metric), line.known(metric)
     found = difference_over_seeds(values, [0.0] * len(values))
-    text = metric.text(found.value)
-    if math.isfinite(found.low):
-        text += f" [{metric.text(max(found.low, 0.0))}, {metric.text(min(found.high, 1.0))}]"
-    return (
-        f"| {take} | {spec.name}, {dataset} | {metric.title} | {line.method} | {text} | {len(values)} | {hours:.1f} |"
-    )
+    if len(values) == 1:
+        return f"{shown.text(found.value)} (one seed)"
+    low, high = max(found.low, 0.0), min(found.high, 1.0)
+    return f"{shown.text(found.value)} [{shown.text(low)}, {shown.text(high)}]"

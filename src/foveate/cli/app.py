@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from foveate.cli.inputs import DATA_OPTION, labels_of, models_and_data, open_data
+from foveate.cli.inputs import DATA_OPTION, models_and_data, open_data
 from foveate.cli.inputs import ROOT as _ROOT
 from foveate.cli.screen import echo
 
@@ -25,7 +25,7 @@ def app(
     from foveate.app.page import Page
     from foveate.app.serving import check_place, ending_on_terminate
     from foveate.app.state import Session
-    from foveate.assemble.saving import load
+    from foveate.cli.opening import Opener, model_labels
     from foveate.errors import FoveateError
 
     named, data = models_and_data(what, data)
@@ -34,9 +34,9 @@ def app(
     check_place(host, port)  # before minutes of preparing
     with ending_on_terminate():
         paths = [Path(p) for p in named]
-        labels = labels_of(paths)
-        models = {label: load(path) for label, path in zip(labels, paths, strict=True)}
-        benchmark = open_data(data, root)
+        labels, benchmark = model_labels(named), open_data(data, root)
+        shown = next(iter(benchmark.splits.values()), None)
+        models = {label: Opener().open(name, shown) for label, name in zip(labels, named, strict=True)}
         echo("preparing the page …")
         session = Session(models, benchmark, folders=dict(zip(labels, paths, strict=True)), limit=limit)
         Page(session).launch(host=host, port=port, share=share, browser=browser)

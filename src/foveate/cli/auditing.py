@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,13 +18,24 @@ from foveate.cli.inputs import (
     open_data,
     settings_of,
 )
+from foveate.cli.opening import (
+    CLASSES,
+    LAYER,
+    MEAN,
+    MODEL_HELP,
+    SIZE,
+    STD,
+    TRUST,
+    WEIGHTS,
+    Opener,
+    model_labels,
+)
 from foveate.cli.screen import echo
 from foveate.errors import FoveateError
 from foveate.files import check_writable, write_rows
 from foveate.parameters import MAX_SEED
 
 if TYPE_CHECKING:
-    from foveate.assemble.system import System
     from foveate.data.benchmark import Benchmark
     from foveate.data.dataset import GroupedDataset
     from foveate.report import Audit
@@ -34,8 +44,7 @@ if TYPE_CHECKING:
 def audit(
     what: list[str] = typer.Argument(
         metavar="MODEL… DATA",
-        help="Models, compared side by side: saved foveate models, .onnx / .pt2 / TorchScript files, or timm "
-        f"checkpoints as NAME@weights.safetensors. Then the data: {DATA_HELP}",
+        help=f"Models, compared side by side: {MODEL_HELP} Then the data: {DATA_HELP}",
     ),
     data: str | None = DATA_OPTION,
     split: str | None = SPLIT,
@@ -55,11 +64,16 @@ def audit(
         None, help="CSV to write with pseudo-groups from the shortcut that was found."
     ),
     examples: int = typer.Option(9, help="Confident mistakes to show."),
-    classes: str | None = typer.Option(None, help="Class names of a model file, in the order of its outputs: cat,dog."),
-    size: int | None = typer.Option(None, help="Side of the images a model file reads, in pixels."),
-    mean: str | None = typer.Option(None, help="Mean a model file expects, for pixels from 0 to 1: 0.5,0.5,0.5."),
-    std: str | None = typer.Option(None, help="Standard deviation likewise."),
-    trust: bool = typer.Option(False, "--trust", help="Allow model files that hold a program (TorchScript, .pt2)."),
+    minutes: float | None = typer.Option(
+        None, min=0, help="After so many minutes a doubtful experiment gets no further images. Default: no limit."
+    ),
+    classes: str | None = CLASSES,
+    size: int | None = SIZE,
+    mean: str | None = MEAN,
+    std: str | None = STD,
+    trust: bool = TRUST,
+    weights: Path | None = WEIGHTS,
+    layer: str | None = LAYER,
     seed: int = typer.Option(0, min=0, max=MAX_SEED, help="Draws the images for the experiments."),
     root: Path | None = ROOT,
     on_bad: str = typer.Option("raise", help="What an unreadable image does: raise or skip."),
@@ -83,13 +97,11 @@ def audit(
     dataset = audited = chosen_split(benchmark, split)
     if ignore_attributes:
         dataset = dataset.without_attributes()
-    loaded = {
-        label: open_model(model, dataset, classes=classes, size=size, mean=mean, std=std, trust=trust)
-        for label, model in zip(_labels(models), models, strict=True)
-    }
+    opener = Opener(classes, size, mean, std, trust, weights, layer)
+    loaded = {label: opener.open(model, dataset) for label, model in zip(model_labels(models), models, strict=True)}
     result = run_audit(
         loaded, dataset, attribute=attribute, examples=examples, seed=seed, discover=discover, objects=objects,
-        show_progress=True, on_bad=on_bad,
+        minutes=minutes, show_progress=True, on_bad=on_bad,
     )  # fmt: skip
     failed = result.failures(limits)  # before writing: a mistyped metric should not leave a report behind
     result.save(out)
@@ -114,49 +126,6 @@ def _print_schema() -> None:
     raise typer.Exit()
 
 
-def open_model(
-    what: str,
-    dataset: GroupedDataset,
-    *,
-    classes: str | None = None,
-    size: int | None = None,
-    mean: str | None = None,
-    std: str | None = None,
-    trust: bool = False,
-) -> System:
-    """A saved foveate model, or a model trained elsewhere; without class names, those of the dataset are taken."""
-    from foveate.assemble.saving import load
-    from foveate.assemble.wrapping import wrap
-    from foveate.assemble.wrapping.files import told_beside
-    from foveate.data.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess
-
-    path = Path(what).expanduser()
-    if path.is_dir() or (not path.exists() and "@" not in what and path.suffix not in (".onnx", ".pt2", ".pt", ".pth")):
-        return load(path)
-    view = None
-    if mean is not None or std is not None:
-        side = size or 224
-        view = Preprocess(
-            (side, side), mean=_numbers("--mean", mean) or IMAGENET_MEAN, std=_numbers("--std", std) or IMAGENET_STD
-        )
-    names: list[str] | None = [name.strip() for name in classes.split(",")] if classes else None
-    if names is None and told_beside(path) is None:
-        names = list(dataset.class_names)
-    return wrap(what, names, preprocess=view, image_size=size, trust=trust)
-
-
-def _numbers(option: str, text: str | None) -> tuple[float, ...] | None:
-    if text is None:
-        return None
-    try:
-        values = tuple(float(part) for part in text.split(","))
-    except ValueError:
-        values = ()
-    if len(values) != 3 or not all(math.isfinite(v) for v in values):
-        raise FoveateError(f"{option} takes three numbers, for red, green and blue: 0.485,0.456,0.406; found '{text}'.")
-    return values
-
-
 def _limits(pairs: list[str] | None) -> dict[str, float]:
     limits = {}
     for name, value in settings_of(pairs).items():
@@ -164,12 +133,6 @@ def _limits(pairs: list[str] | None) -> dict[str, float]:
             raise FoveateError(f"--fail-under takes a share between 0 and 1, such as {name}=0.8; found '{value}'.")
         limits[name] = float(value)
     return limits
-
-
-def _labels(models: list[str]) -> list[str]:
-    from foveate.cli.inputs import labels_of
-
-    return labels_of([Path(model.partition("@")[0] if "@" in model else model) for model in models])
 
 
 def _write_groups(result: Audit, benchmark: Benchmark, audited: GroupedDataset, out: Path, quiet: bool) -> None:

@@ -273,6 +273,37 @@ def grid_command(
     echo(f"wrote {found.save(out, metric)} and {out.with_suffix('.csv')}")
 
 
+@bench_app.command("speed")
+def speed_command(
+    only: list[str] | None = typer.Option(None, help="Take these measurements only; --list names them."),
+    listed: bool = typer.Option(False, "--list", help="Name the measurements, with their minutes, and take none."),
+    again: bool = typer.Option(False, "--again", help="Also take those again that are there for this commit."),
+    record: Path = typer.Option(Path("benchmarks/results/speed.json"), help="JSON file of the figures."),
+    out: Path = typer.Option(Path("docs/speed.md"), "--out", "-o", help="Page that is written from them."),
+) -> None:
+    """Every speed of this project as a ratio against something else, in one table; needs a clone of the project."""
+    import foveate
+
+    root = Path(foveate.__file__).parents[2]
+    if not (root / "benchmarks" / "speed").is_dir():
+        raise FoveateError(
+            "what measures the speed is not in the installed package: clone the project and call this from there, "
+            "after `make setup`."
+        )
+    sys.path.insert(0, str(root))
+    from benchmarks.speed.run import MEASURES, run
+
+    if listed:
+        for name, measure in MEASURES.items():
+            echo(f"{name}: about {measure.seconds / 60:.1f} minutes")
+        return
+    for path in (record, out):
+        if check_writable(path).is_dir():
+            raise FoveateError(f"expected the name of a file; {path} is a folder.")
+    run(record, out, only or (), again, echo)
+    echo(f"wrote {record} and {out}")
+
+
 def reproduce(
     what: str | None = typer.Argument(None, help="A published table: paper/table, for instance a2/T13."),
     as_json: bool = typer.Option(False, "--json", help="Print the list, or the comparison, for programs."),

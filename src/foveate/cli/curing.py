@@ -7,19 +7,16 @@ from pathlib import Path
 
 import typer
 
-from foveate.cli.auditing import open_model
 from foveate.cli.inputs import DATA_HELP, DATA_OPTION, ROOT, needed_data, open_data
 from foveate.cli.interrupts import STOPPED
+from foveate.cli.opening import CLASSES, LAYER, MEAN, MODEL_HELP, SIZE, STD, TRUST, WEIGHTS, Opener
 from foveate.cli.screen import echo
 from foveate.errors import FoveateError
 from foveate.parameters import MAX_SEED
 
 
 def cure(
-    model: str = typer.Argument(
-        help="A saved foveate model, an .onnx / .pt2 / TorchScript file, or a timm checkpoint as "
-        "NAME@weights.safetensors."
-    ),
+    model: str = typer.Argument(help=f"The model: {MODEL_HELP}"),
     images: str | None = typer.Argument(None, metavar="DATA", help=DATA_HELP),
     data: str | None = DATA_OPTION,
     out: Path = typer.Option(
@@ -36,11 +33,13 @@ def cure(
         help="Where objects are: masks, boxes, centre, or a ViT (vit-s-focus, micro-vit). Default: the best there is.",
     ),
     as_json: bool = typer.Option(False, "--json", help="Print the record (cure.json) for programs."),
-    classes: str | None = typer.Option(None, help="Class names of a model file, in the order of its outputs: cat,dog."),
-    size: int | None = typer.Option(None, help="Side of the images a model file reads, in pixels."),
-    mean: str | None = typer.Option(None, help="Mean a model file expects, for pixels from 0 to 1: 0.5,0.5,0.5."),
-    std: str | None = typer.Option(None, help="Standard deviation likewise."),
-    trust: bool = typer.Option(False, "--trust", help="Allow model files that hold a program (TorchScript, .pt2)."),
+    classes: str | None = CLASSES,
+    size: int | None = SIZE,
+    mean: str | None = MEAN,
+    std: str | None = STD,
+    trust: bool = TRUST,
+    weights: Path | None = WEIGHTS,
+    layer: str | None = LAYER,
     seed: int = typer.Option(0, min=0, max=MAX_SEED, help="Divides and draws the images."),
     root: Path | None = ROOT,
     on_bad: str = typer.Option("raise", help="What an unreadable image does: raise or skip."),
@@ -62,7 +61,7 @@ def cure(
     if ignore_attributes:
         benchmark = benchmark.without_attributes()
     first = next(iter(benchmark.splits.values()))
-    opened = open_model(model, first, classes=classes, size=size, mean=mean, std=std, trust=trust)
+    opened = Opener(classes, size, mean, std, trust, weights, layer).open(model, first)
     found = run_cure(
         opened, benchmark, out=out, minutes=minutes, allowed_drop=allowed_drop / 100,
         real_drop=None if real_drop is None else real_drop / 100, objects=objects, on_bad=on_bad, seed=seed,

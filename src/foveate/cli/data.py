@@ -147,8 +147,8 @@ def export(
 
 @data_app.command()
 def compose(
-    foregrounds: Path = typer.Option(..., help="CSV of the objects: one row an image."),
-    backgrounds: Path = typer.Option(..., help="CSV of the scenes: one row an image."),
+    foregrounds: Path = typer.Option(..., help="CSV of the objects: one row per image."),
+    backgrounds: Path = typer.Option(..., help="CSV of the scenes: one row per image."),
     out: Path = typer.Option(..., help="Folder to write."),
     fg_path: str = typer.Option("{path}", help="Image path from the row's columns, e.g. 'photos/{name}.jpg'."),
     fg_mask: str = typer.Option("{mask}", help="Mask path from the row's columns."),

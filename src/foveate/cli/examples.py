@@ -18,6 +18,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "bench figures": ("foveate bench figures study.yaml --out figures/",),
     "bench page": ("foveate bench page study.yaml --records records/ --out results.md",),
     "bench features": ("foveate bench features photos.csv --backbone micro-vit --out features/",),
+    "bench speed": ("foveate bench speed",),
     "bench grid": ("foveate bench grid critters --epochs 2 --only look=attention",),
     "reproduce": ("foveate reproduce --list", "foveate reproduce a2/T13 --dry"),
     "fit": (

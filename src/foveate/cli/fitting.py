@@ -9,7 +9,19 @@ import typer
 
 from foveate.cli.completing import datasets, metrics, systems
 from foveate.cli.inputs import DATA_HELP, IMPORT, ROOT, check_settings, group_table, open_data, settings_of
-from foveate.cli.screen import confirmed, echo
+from foveate.cli.opening import (
+    CLASSES,
+    LAYER,
+    MEAN,
+    MODEL_HELP,
+    SIZE,
+    STD,
+    TRUST,
+    WEIGHTS,
+    Opener,
+    is_elsewhere,
+)
+from foveate.cli.screen import confirmed, echo, on_screen
 from foveate.errors import DataError
 from foveate.files import check_writable
 from foveate.parameters import MAX_SEED
@@ -30,18 +42,26 @@ def fit(
     batch_size: int | None = typer.Option(None),
     seed: int | None = typer.Option(None, min=0, max=MAX_SEED),
     select: str | None = typer.Option(None, help="Metric on val that chooses the epoch.", autocompletion=metrics),
-    base: Path | None = typer.Option(None, help="A saved model to start from (DFR, DAR)."),
+    base: str | None = typer.Option(None, help=f"A model to start from (DFR, DAR): {MODEL_HELP}"),
     settings: list[str] | None = typer.Option(None, "--set", help="Any further setting as name=value."),
     val_share: float | None = typer.Option(None, help="Hold this share of the training images out as val."),
     target_size: int | None = typer.Option(None, help="Move a group-balanced target of about this many out of val."),
+    scratch: bool = typer.Option(False, "--scratch", help="Start from random weights, also where trained ones exist."),
     with_target: bool = typer.Option(False, "--with-target", help="Train on the target images too (not for a base)."),
     force: bool = typer.Option(False, "--force", help="Replace a model that is saved at --out without asking."),
+    classes: str | None = CLASSES,
+    size: int | None = SIZE,
+    mean: str | None = MEAN,
+    std: str | None = STD,
+    trust: bool = TRUST,
+    weights: Path | None = WEIGHTS,
+    layer: str | None = LAYER,
     imports: list[str] | None = IMPORT,
     root: Path | None = ROOT,
     on_bad: str = typer.Option("raise", help="What an unreadable image does: raise or skip."),
 ) -> None:
     """Train a system on a dataset's train images (DFR and DAR: on its target images), choose on val, and save it."""
-    from foveate.assemble.saving import check_folder, load
+    from foveate.assemble.saving import check_folder
     from foveate.bench.run import import_modules
     from foveate.systems import get_system
 
@@ -60,28 +80,28 @@ def fit(
         "backbone": backbone,
     }
     chosen = {k: v for k, v in given.items() if v is not None} | settings_of(settings) | {"on_bad": on_bad}
+    if scratch:
+        chosen["pretrained"] = False
     check_settings(kind, chosen)
-    start = None
+    start, benchmark = None, None
     if base is not None:
-        chosen["base"] = start = load(base)
+        if is_elsewhere(base):  # it may take its classes from the data
+            benchmark = _with_splits(open_data(data, root), val_share, target_size)
+        opener = Opener(classes, size, mean, std, trust, weights, layer)
+        chosen["base"] = start = opener.open(base, None if benchmark is None else benchmark.target)
     try:
         model: Any = kind(**chosen)
     except TypeError as error:
         raise DataError(f"{system} does not take these settings: {error}.") from error
-    if not getattr(model, "starts_trained", True):
-        echo(
-            f"{model.backbone} starts from random weights. Trained ones need fewer images: --backbone mobilenet-v2 "
-            "(fetched once), or --set pretrained=True for timm's.",
-            err=True,
-        )
-    benchmark = _with_splits(open_data(data, root), val_share, target_size)
+    benchmark = benchmark or _with_splits(open_data(data, root), val_share, target_size)
     val = benchmark.get("val")
     if "select" not in chosen:
         _select_what_is_possible(model, val)
-    if base is not None:  # systems on a fitted base adapt on the small balanced set
-        model.fit(benchmark.target, val=val)
-    else:
-        model.fit(benchmark.train, target=benchmark.target if with_target else None, val=val)
+    with on_screen("foveate.start"):  # what a network starts from
+        if base is not None:  # systems on a fitted base adapt on the small balanced set
+            model.fit(benchmark.target, val=val)
+        else:
+            model.fit(benchmark.train, target=benchmark.target if with_target else None, val=val)
     model.save(out)
     echo(f"saved {type(model).__name__} to {out} ({model.supervision()})")
     if val is not None and set(val.class_names) <= set(model.class_names_):  # not when it learned the attribute

@@ -121,7 +121,7 @@ def tell(error: BaseException) -> int:
     reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
     _say(number, f"something went wrong inside foveate ({reason}).")
     echo(
-        "This is a mistake of foveate, not yours. The same command with --debug shows where it comes from; please "
+        "This is a bug in foveate, not your mistake. The same command with --debug shows where it comes from; please "
         f"report that with the number {number}.",
         err=True,
     )

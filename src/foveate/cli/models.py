@@ -17,11 +17,21 @@ from foveate.cli.inputs import (
     chosen_split,
     comparison_table,
     group_table,
-    labels_of,
     models_and_data,
     open_data,
 )
 from foveate.cli.inputs import ROOT as _ROOT
+from foveate.cli.opening import (
+    CLASSES,
+    MEAN,
+    MODEL_HELP,
+    SIZE,
+    STD,
+    TRUST,
+    WEIGHTS,
+    Opener,
+    model_labels,
+)
 from foveate.cli.screen import console, echo, echo_json, plain_table
 from foveate.registries import SYSTEMS
 
@@ -38,24 +48,29 @@ _ON_BAD = typer.Option("raise", help="What an unreadable image does: raise or sk
 
 
 def evaluate(
-    what: list[str] = typer.Argument(metavar="MODEL… DATA", help=f"Saved models, and then the data: {_DATA.help}"),
+    what: list[str] = typer.Argument(metavar="MODEL… DATA", help=f"Models ({MODEL_HELP}) Then the data: {_DATA.help}"),
     data: str | None = DATA_OPTION,
     split: str | None = SPLIT,
     as_json: bool = typer.Option(False, "--json", help="Print the figures for programs."),
-    metric: str | None = typer.Option(None, help="Print this figure alone; it fails when it cannot be had."),
+    metric: str | None = typer.Option(None, help="Print this figure alone; fails when it cannot be computed."),
+    classes: str | None = CLASSES,
+    size: int | None = SIZE,
+    mean: str | None = MEAN,
+    std: str | None = STD,
+    trust: bool = TRUST,
+    weights: Path | None = WEIGHTS,
     root: Path | None = _ROOT,
     on_bad: str = _ON_BAD,
 ) -> None:
     """Accuracy as a whole, by group, and of the worst group."""
-    from foveate.assemble.saving import load
     from foveate.assess import evaluate as run_evaluate
     from foveate.measure import described
 
-    named, data = models_and_data(what, data)
-    models = [Path(name) for name in named]
-    loaded = {label: load(path) for label, path in zip(labels_of(models), models, strict=True)}
+    models, data = models_and_data(what, data)
     benchmark = open_data(data, root)
     dataset = chosen_split(benchmark, split)
+    opener = Opener(classes, size, mean, std, trust, weights)
+    loaded = {label: opener.open(model, dataset) for label, model in zip(model_labels(models), models, strict=True)}
     reports = {
         name: run_evaluate(model, dataset, train_counts=_counts(model, benchmark, dataset), on_bad=on_bad)
         for name, model in loaded.items()

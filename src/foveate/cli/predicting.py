@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from foveate.cli.completing import datasets
 from foveate.cli.inputs import DATA_OPTION, ROOT, SPLIT, chosen_split, open_data
+from foveate.cli.opening import CLASSES, MEAN, MODEL_HELP, SIZE, STD, TRUST, WEIGHTS, Opener
 from foveate.cli.screen import echo, echo_csv, echo_json
 from foveate.errors import FoveateError
 from foveate.files import check_writable, write_rows
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def predict(
-    model: Path = typer.Argument(help="A saved model."),
+    model: str = typer.Argument(help=f"The model, saved or exported, or from elsewhere: {MODEL_HELP}"),
     what: list[str] | None = typer.Argument(
         None,
         metavar="DATA",
@@ -30,6 +31,12 @@ def predict(
     split: str | None = SPLIT,
     out: Path | None = typer.Option(None, "--out", "-o", help="CSV file to write; without it, the screen."),
     as_json: bool = typer.Option(False, "--json", help="Print the answers for programs, as JSON."),
+    classes: str | None = CLASSES,
+    size: int | None = SIZE,
+    mean: str | None = MEAN,
+    std: str | None = STD,
+    trust: bool = TRUST,
+    weights: Path | None = WEIGHTS,
     root: Path | None = ROOT,
     on_bad: str = typer.Option("raise", help="What an unreadable image does: raise or skip."),
 ) -> None:
@@ -37,7 +44,7 @@ def predict(
 
     The class is 'unreadable' for an image that was skipped, and 'no answer' where the model gave NaN.
     """
-    from foveate.assemble.saving import load
+    from foveate.export.runner import SIDECAR, Runner
     from foveate.measure import NO_ANSWER, decided_by_shares, name_of
 
     words = [*(what or []), *([] if data is None else [data])]
@@ -45,8 +52,10 @@ def predict(
         raise FoveateError("expected images after the model: files, a folder, a CSV file or a dataset name.")
     if out is not None:
         check_writable(out)
-    system = load(model)
     dataset, labelled = images_of(words, split, root)
+    opener, place = Opener(classes, size, mean, std, trust, weights), Path(model).expanduser()
+    exported = (place / SIDECAR).is_file()
+    system: Any = Runner(place, trust=trust) if exported else opener.open(model, dataset if labelled else None)
     chances = system.predict_proba(dataset, on_bad=on_bad)
     answers = decided_by_shares(chances)
     columns = ["image", *(["label"] if labelled else []), "prediction", "probability"]

@@ -5,13 +5,14 @@ Everything the commands print goes through here (a test sees to that).
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
 import logging
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import typer
@@ -25,7 +26,7 @@ from foveate.files import csv_cell
 
 __all__ = [
     "WIDE", "can_ask", "confirmed", "console", "echo", "echo_csv", "echo_json", "plain_table", "settle_logging",
-    "settle_screen",
+    "settle_screen", "on_screen",
 ]  # fmt: skip
 
 WIDE = 140
@@ -106,6 +107,27 @@ def settle_logging(verbose: bool) -> None:
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])
     # the engine's own reports are enough; Fabric's banner about devices is noise here
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+
+
+class _Echo(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        echo(record.getMessage(), err=True)
+
+
+@contextlib.contextmanager
+def on_screen(name: str) -> Iterator[None]:
+    """What a logger says is a line on the error stream, whether the run is verbose or not."""
+    log, handler = logging.getLogger(name), _Echo()
+    level, passes = log.level, log.propagate
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+        log.propagate = passes
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:

@@ -187,7 +187,7 @@ def _read_rows(scan: Scan) -> tuple[list[str], list[tuple[int, list[str]]]]:
         scan.report("repeated-column", ", ".join(repeated), f"column '{repeated[0]}' occurs more than once.")
         return [], []
     if not header:
-        scan.report("empty", str(scan.source), "the file is empty; expected columns path, label and one row an image.")
+        scan.report("empty", str(scan.source), "the file is empty; expected columns path, label and one row per image.")
     elif not rows:
         scan.report("empty", str(scan.source), f"there are no rows under the header ({', '.join(header)}).")
     return header, rows

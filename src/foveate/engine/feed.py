@@ -57,7 +57,7 @@ class ImageFeed:
 class TensorFeed:
     """Features ``[N, ...]`` of a frozen network (an array, a memory map, or a tensor) instead of images.
 
-    With ``[N, copies, ...]`` features of augmented copies, each step of training draws one copy an image;
+    With ``[N, copies, ...]`` features of augmented copies, each step of training draws one copy per image;
     evaluation always reads copy 0, which is the plain image. ``rows`` gives the row of ``inputs`` for every item of
     ``dataset`` when some rows are to be left out.
     """

@@ -72,7 +72,7 @@ class Selection:
         scores = {"loss": report.value("loss")} | {n: v for n, v in report.figures.items() if v is not None}
         if self.metric not in scores:
             if not check_selectable(self.metric).uses_train_counts:
-                raise FoveateError(f"cannot select on '{self.metric}': it cannot be had on {ds.name}.")
+                raise FoveateError(f"cannot select on '{self.metric}': it cannot be computed on {ds.name}.")
             raise FoveateError(
                 f"cannot select on '{self.metric}': it needs to know which training groups are majority and minority, "
                 "and the training set has no attributes or is balanced. Select on 'worst_group' or 'average'."

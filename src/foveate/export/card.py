@@ -187,7 +187,14 @@ def _files(exported: dict[str, Any]) -> str:
             f" Compared with the model on {parity['images']} images: largest logit difference "
             f"{parity['largest']:.1e}, {100 * parity['same']:.0f} % the same class."
         )
-    use = '```python\nimport foveate as fv\n\nrun = fv.export.Runner("FOLDER")\nprint(run.predict(["image.jpg"]))\n```'
+    trust = "" if exported["written_as"] == "onnx" else ", trust=True"
+    lines = (
+        "import foveate as fv",
+        "",
+        f'run = fv.export.Runner("FOLDER"{trust})',
+        'print(run.predict(["image.jpg"]))',
+    )
+    use = "\n".join(["```python", *lines, "```"])
     return f"## Files\n\n{told}\n\n{use}"
 
 

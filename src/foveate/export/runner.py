@@ -16,11 +16,13 @@ from pydantic import BaseModel, Field
 from torch import Tensor
 
 from foveate.assemble.system import Images
+from foveate.data.dataset import GroupedDataset
+from foveate.data.loading import Loader, OnBad
 from foveate.data.preprocess import Preprocess, as_images
 from foveate.errors import DataError, MissingExtra, ModelError, first_line
 from foveate.extract import resized
 from foveate.files import read_text, recover_folder
-from foveate.measure import answered, decided
+from foveate.measure import answered, decided, shares_of
 from foveate.restrict import attended_tokens, early_mask, extract_crops, greedy_crops, on_grid
 
 SIDECAR = "foveate-export.json"
@@ -49,6 +51,7 @@ class Runner:
 
     Args:
         folder: written by :func:`~foveate.export.to_folder`.
+        trust: allow ``torch.export`` programs, which can hold code. Say so only for folders whose origin you know.
 
     >>> import tempfile, pathlib
     >>> import foveate as fv
@@ -56,12 +59,12 @@ class Runner:
     >>> base = fv.ERM("micro_resnet", epochs=1, progress=False).fit(data.train)
     >>> folder = pathlib.Path(tempfile.mkdtemp()) / "exported"
     >>> _ = fv.export.to_folder(base, folder, "torch-export")
-    >>> run = Runner(folder)
+    >>> run = Runner(folder, trust=True)  # we wrote it ourselves, a moment ago
     >>> run.class_names, run.predict([data.test[0].image]).shape
     (['cat', 'duck'], (1,))
     """
 
-    def __init__(self, folder: str | Path):
+    def __init__(self, folder: str | Path, *, trust: bool = False):
         self.folder = recover_folder(folder)
         path = self.folder / SIDECAR
         if not path.is_file():
@@ -71,6 +74,11 @@ class Runner:
             told = _DescribedExport.model_validate(self.described)
             self.class_names = told.class_names
             self.preprocess = Preprocess(**told.preprocess)
+            if told.written_as == "torch-export" and not trust:
+                raise ModelError(
+                    f"{self.folder} holds torch.export programs, which can run code when they are loaded. If you know "
+                    "where it comes from, allow it with trust=True (--trust). ONNX exports need no trust."
+                )
             opener = _open_onnx if told.written_as == "onnx" else _open_program
             self.graphs: dict[str, Call] = {g.name: opener(self._file(g.file), list(g.inputs)) for g in told.graphs}
             self.steps = told.steps
@@ -88,12 +96,38 @@ class Runner:
         prepared = torch.stack([self.preprocess.prepare(i) for i in as_images(images)])
         return self.preprocess.normalise(prepared).contiguous(memory_format=torch.contiguous_format)
 
-    def predict_logits(self, images: Images, masks: Sequence[Tensor] | None = None) -> NDArray[np.float32]:
+    @property
+    def class_names_(self) -> list[str]:
+        """The classes, under the name that systems have them."""
+        return self.class_names
+
+    def predict_logits(
+        self,
+        images: GroupedDataset | Images,
+        masks: Sequence[Tensor] | None = None,
+        *,
+        batch_size: int = 16,
+        on_bad: OnBad = "raise",
+    ) -> NDArray[np.float32]:
         """Logits ``[n, C]``; a model under masks from outside needs ``masks``, one ``[H, W]`` an image.
 
-        A row of ``-inf`` stands for an image that the model has no answer to (NaN or infinite logits).
+        A row of ``-inf`` stands for an image that the model has no answer to (NaN or infinite logits). A dataset is
+        read ``batch_size`` images at a time, the next ones while these are computed; a row of NaN is an unreadable one.
         """
-        inputs = self.inputs(images)
+        if not isinstance(images, GroupedDataset):
+            return self._answers(self.inputs(images), masks)
+        logits = np.full((len(images), len(self.class_names)), np.nan, dtype=np.float32)
+        for batch in Loader(images, self.preprocess, on_bad=on_bad, cache_bytes=0).in_order(batch_size):
+            inputs = self.preprocess.normalise(batch.inputs).contiguous(memory_format=torch.contiguous_format)
+            chosen = None if masks is None else [masks[i] for i in batch.indices.tolist()]
+            logits[batch.indices.numpy()] = self._answers(inputs, chosen)
+        return logits
+
+    def predict_proba(self, images: GroupedDataset | Images, **options: Any) -> NDArray[np.float32]:
+        """Class probabilities ``[n, C]``; rows of NaN for unreadable images, rows of 0 where there is no answer."""
+        return shares_of(self.predict_logits(images, **options))
+
+    def _answers(self, inputs: Tensor, masks: Sequence[Tensor] | None) -> NDArray[np.float32]:
         try:
             return answered(self._read(inputs, masks))
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
@@ -115,9 +149,11 @@ class Runner:
             return self.graphs["model"](inputs, early_mask(pixels, tuple(self.steps["grid"])))[0]
         return self.graphs["model"](inputs)[0]
 
-    def predict(self, images: Images, masks: Sequence[Tensor] | None = None) -> NDArray[np.int64]:
-        """Class indices ``[n]``; -2 where the model has no answer."""
-        return decided(self.predict_logits(images, masks))
+    def predict(
+        self, images: GroupedDataset | Images, masks: Sequence[Tensor] | None = None, **options: Any
+    ) -> NDArray[np.int64]:
+        """Class indices ``[n]``; -1 for images skipped as unreadable, -2 where the model has no answer."""
+        return decided(self.predict_logits(images, masks, **options))
 
     def _attend(self, inputs: Tensor) -> Tensor:
         """Where the model looks, ``[B, h, w]``."""

@@ -17,6 +17,12 @@ from foveate.data.preprocess import Preprocess
 from foveate.errors import ModelError, first_line, suggest
 from foveate.extract.safe_args import check_args
 
+INSTEAD = (
+    "Give a local file of them (weights='FILE' of a system, --set weights=FILE on the command line), take a network "
+    "that foveate fetches itself (mobilenet-v2, resnet50-tfjs), or start from random weights with pretrained=False."
+)
+"""What to do without pretrained weights."""
+
 
 @dataclass(frozen=True)
 class BackboneSpec:
@@ -229,9 +235,7 @@ def _build(spec: BackboneSpec, pretrained: bool) -> nn.Module:
             raise ModelError(f"cannot build '{spec.name}' with {args}: {error}") from error
         raise ModelError(
             f"cannot load pretrained weights of '{spec.name}': {error}. They are not on this machine and the hub "
-            "could not be reached. Give a local file of them (weights='FILE' of a system, --set weights=FILE on the "
-            "command line), take a network that foveate fetches itself (mobilenet-v2, resnet50-tfjs), or start from "
-            "random weights with pretrained=False."
+            f"could not be reached. {INSTEAD}"
         ) from error
     except (TypeError, AssertionError) as error:
         raise ModelError(f"cannot build '{spec.name}' with {args}: {error}") from error

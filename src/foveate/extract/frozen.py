@@ -95,7 +95,7 @@ class FrozenRun:
         out = self.readout(self.backbone, inputs.contiguous(memory_format=torch.channels_last))
         if not isinstance(out, Tensor) or out.ndim < 2 or len(out) != len(images):
             found = list(out.shape) if isinstance(out, Tensor) else type(out).__name__
-            raise ModelError(f"a read-out must give one row an image, [{len(images)}, ...]; it gave {found}.")
+            raise ModelError(f"a read-out must give one row per image, [{len(images)}, ...]; it gave {found}.")
         rows = out.float().cpu().numpy()
         with np.errstate(over="ignore"):
             stored = np.ascontiguousarray(rows, dtype=self.dtype)

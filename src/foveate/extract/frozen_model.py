@@ -54,7 +54,8 @@ class FrozenModel:
 
         Args:
             model: a name for :func:`~foveate.extract.open_backbone`, a :class:`~foveate.extract.BackboneSpec`, or a
-                ready :class:`~foveate.extract.Backbone` (it is copied).
+                ready :class:`~foveate.extract.Backbone` (it is copied), or a fitted or wrapped system that ends in a
+                network (its backbone is copied).
             size: side of the images it will see; by default the one it was built or made for; models of timm made
                 for more than 224 px see 224.
         """
@@ -73,6 +74,8 @@ class FrozenModel:
             backbone = create_backbone(BackboneSpec(model.name, side, model.small_stem, model.args))
         elif isinstance(model, Backbone):
             backbone = copy.deepcopy(model).cpu()
+        elif isinstance(own := getattr(getattr(model, "network_", None), "backbone", None), Backbone):
+            return cls._of_system(own, model.preprocess_, size)
         else:
             raise ModelError(
                 f"expected a model name, a BackboneSpec or a Backbone; found {type(model).__name__}. "
@@ -88,6 +91,16 @@ class FrozenModel:
         if side[0] != side[1]:
             raise ModelError(f"'{backbone.spec.name}' was built for {side[0]} x {side[1]} px; build it for a square.")
         return cls(backbone, default_preprocess(backbone, side))
+
+    @classmethod
+    def _of_system(cls, backbone: Backbone, view: Preprocess, size: int | None) -> FrozenModel:
+        """The backbone of a fitted or wrapped system, with the images it is used to."""
+        if view.size[0] != view.size[1] or size not in (None, view.size[0]):
+            raise ModelError(
+                f"'{backbone.spec.name}' reads images of {view.size[0]} x {view.size[1]} px; here it would read "
+                f"{'a square' if size is None else f'{size} x {size}'}. Wrap it for that size with image_size=..."
+            )
+        return cls(copy.deepcopy(backbone).cpu(), Preprocess(view.size, mean=view.mean, std=view.std))
 
     def state_dict(self) -> dict[str, Tensor]:
         """Its weights: what marks it, for copies of settings, as a network that is shared and not copied."""

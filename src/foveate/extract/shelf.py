@@ -1,4 +1,4 @@
-"""The feature store on disk: a folder an entry, written row by row, whole or resumable, locked while in use.
+"""The feature store on disk: one folder for each entry, written row by row, whole or resumable, locked while in use.
 
 Layout below the root of a store::
 

@@ -127,7 +127,7 @@ class FeatureStore:
         on_bad: OnBad = "raise",
         progress: ProgressCall | None = None,
     ) -> Features:
-        """Anything that can be read out of a frozen backbone, one row an image.
+        """Anything that can be read out of a frozen backbone, one row per image.
 
         Args:
             backbone: is run in evaluation mode and left exactly as it was.

@@ -6,7 +6,7 @@ A look is a part that is called with images ``[B, 3, H, W]`` in ``[0, 1]`` and g
 >>> from foveate.extract import Models
 >>> look = ClsAttention("micro-vit", heads="max")
 >>> look.open(Models())                                    # have its network ready
->>> tuple(look(torch.rand(2, 3, 64, 64)).map.shape)        # one map an image, on the patch grid
+>>> tuple(look(torch.rand(2, 3, 64, 64)).map.shape)        # one map per image, on the patch grid
 (2, 8, 8)
 >>> sorted(look.recipe())                                  # settings and the identity of its weights
 ['heads', 'layer', 'model', 'of', 'part', 'size']

@@ -32,7 +32,7 @@ def masks_from(source: MaskSource, images: Tensor) -> Tensor:
     found = source(images)
     if not isinstance(found, Tensor) or found.ndim != 3 or len(found) != len(images):
         shape = list(found.shape) if isinstance(found, Tensor) else type(found).__name__
-        raise ModelError(f"the mask source must give one mask an image, [{len(images)}, h, w]; got {shape}.")
+        raise ModelError(f"the mask source must give one mask per image, [{len(images)}, h, w]; got {shape}.")
     found = found.detach().cpu().float()
     if not bool(torch.isfinite(found).all()) or bool(((found < 0) | (found > 1)).any()):
         raise ModelError("the mask source must give values in [0, 1], 1 on the object.")

@@ -7,8 +7,8 @@ attribute.
 A model that learns from such images learns whatever still tells the class, so more care is needed than in an audit:
 
 - Nothing of the old cue may stay. Generous masks leave a rim of the old surroundings around the object; here they are
-  tight. The audit keeps the brightness of exchanged surroundings and the look of the object;
-  here the donor's brightness comes along, and a property of the whole picture is exchanged all over.
+  tight. The audit keeps the look of the object where objects do not share a property of the picture; here it is
+  exchanged all over.
 - Editing may not tell the class either. Images with the cue of their own class go through exactly the same hands as
   those with another's. What cannot be undone (brightness that clips, detail that is lost) both take on: the one goes to
   its own class and then to another, the other the other way round. Were one of the two edited more, a network would
@@ -31,7 +31,6 @@ from foveate.data.dataset import GroupedDataset
 from foveate.data.images import ImageSource
 from foveate.data.preprocess import Preprocess
 from foveate.errors import DataError
-from foveate.report.discovery.cues import BY_KEY
 from foveate.report.discovery.cues.cue import Cue, as_pixels
 from foveate.report.discovery.objects import Objects
 from foveate.report.reading import readable
@@ -141,15 +140,13 @@ def exchanged(cutouts: Cutouts, recipient: int, donors: Sequence[int], cues: Seq
                 image = cue.exchange(image, nowhere, other, nowhere)
             else:
                 image = cue.exchange(image, mask, other, theirs)
-            if cue.needs_objects and (light := BY_KEY["brightness"].exchange) is not None:
-                image = light(image, mask, other, theirs)
         image = as_pixels(image).float()
     return as_pixels(image)
 
 
 def _all_over(cue: Cue) -> bool:
-    """Whether it is a property of the whole picture: it lives at no place, and is not a part of what does."""
-    return cue.region is None and not cue.needs_objects and cue.part_of is None
+    """Whether it is a property of the whole picture, which lives at no place and apart from no object."""
+    return cue.region is None and not cue.needs_objects
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -54,12 +55,14 @@ def ask_models(
     objects: str | None,
     attribute: str,
     seed: int,
+    minutes: float | None,
     say: Say,
     show_progress: bool,
     options: dict[str, Any],
 ) -> ModelAnswers:
     """Ask every model all there is to ask, with a bar that moves; see :func:`foveate.report.audit` for the words."""
     classes = predicted_classes(systems, dataset)
+    deadline = None if minutes is None else time.monotonic() + 60 * minutes
     with Progress("audit", foreseen(systems, dataset, discovery), show_progress) as bar:
 
         def tell(line: str, note: str) -> None:
@@ -83,7 +86,9 @@ def ask_models(
             base = prepare(dataset, read, objects=objects, attribute=attribute, seed=seed, tick=bar.advance)
             for name, system in able.items():
                 tell(f"{name}: exchanging properties between images", f"{name}: experiments")
-                found[name] = discover(system, base, probabilities[name], classes, seed=seed, tick=bar.advance)
+                found[name] = discover(
+                    system, base, probabilities[name], classes, seed=seed, tick=bar.advance, deadline=deadline
+                )
         heat: dict[str, HeatOnObject | None] = {}
         for name, system in systems.items():
             if dataset.masks is not None or dataset.boxes is not None:

@@ -70,7 +70,7 @@ class Audit:
 
     @property
     def verdict(self) -> str:
-        """What each model leans on, in plain words: one sentence a model."""
+        """What each model leans on, in plain words: one sentence per model."""
         return self.findings.verdict
 
     def to_dict(self) -> dict[str, Any]:
@@ -156,7 +156,7 @@ class Audit:
         ax.barh(place + 0.2, [100 * share for share in worst], 0.38, label="worst group", color="#c2452d")
         ax.set(yticks=place, yticklabels=names, xlim=(0, 100), xlabel="accuracy in percent")
         ax.invert_yaxis()
-        ax.legend(loc="lower right", frameon=False)
+        ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False)
         ax.spines[["top", "right"]].set_visible(False)
         return figure
 
@@ -172,6 +172,7 @@ def audit(
     seed: int = 0,
     discover: bool = True,
     objects: str | None = None,
+    minutes: float | None = None,
     progress: Callable[[str], None] | None = None,
     show_progress: bool = False,
     **options: Any,
@@ -196,6 +197,7 @@ def audit(
             find bunches of errors (for fitted and wrapped systems; see :mod:`foveate.report.discovery`).
         objects: where objects are, for discovery: ``"masks"``, ``"boxes"``, ``"centre"``, or the name of a ViT;
             by default the best there is.
+        minutes: after so many minutes an experiment that is still doubtful gets no further images; None for no limit.
         progress: called with a line of text as the work goes on.
         show_progress: draw a bar with the time left, on a terminal.
         options: passed on to ``predict_proba`` (``batch_size``, ``workers``, ``on_bad="skip"``).
@@ -208,7 +210,7 @@ def audit(
     say = progress or (lambda line: None)
     word = attribute or "attribute"
     answers = ask_models(
-        systems, dataset, discovery=discover, objects=objects, attribute=word, seed=seed, say=say,
+        systems, dataset, discovery=discover, objects=objects, attribute=word, seed=seed, minutes=minutes, say=say,
         show_progress=show_progress, options=options,
     )  # fmt: skip
     training, notes = training_counts(systems, dataset, train_counts)

@@ -37,7 +37,7 @@ def _axes(rows: int, columns: int, width: float, height: float, **options: Any) 
 
 
 def cep_histograms(results: Mapping[str, Entanglement], levels: Sequence[str] = LEVELS) -> Figure:
-    """How core (1) or spurious (0) the units of each system are, one row a level, one column a system.
+    """How core (1) or spurious (0) the units of each system are, one row per level, one column per system.
 
     A dashed line marks the CEP of the output.
     """
@@ -85,7 +85,7 @@ def gradcam_panels(systems: Mapping[str, System], dataset: GroupedDataset, posit
 
 
 def query_maps(dar: DAR, dataset: GroupedDataset, positions: Sequence[int]) -> Figure:
-    """Where each query of a DAR model looks (mean over heads, last layer), one row an image."""
+    """Where each query of a DAR model looks (mean over heads, last layer), one row per image."""
     samples = [dataset[i] for i in positions]
     gaze = dar.attend([s.image for s in samples])
     queries = gaze.scores.get("queries", gaze.map[:, None])

@@ -121,7 +121,11 @@ class ProbeRecord(Written):
 
 
 class PullRecord(Written):
-    """What exchanging a cue did; ``adjusted`` is its p-value corrected for the number of cues."""
+    """What exchanging a cue did; ``adjusted`` is its p-value corrected for the number of cues.
+
+    ``n`` images were enough of the ``planned`` ones; ``generous`` is the pull when the object keeps a margin of its own
+    background, asked where its place was only estimated.
+    """
 
     cue: Key
     n: int
@@ -132,16 +136,24 @@ class PullRecord(Written):
     same: float
     other: float
     adjusted: float | None
+    planned: int
+    generous: Annotated[float | None, BeforeValidator(lambda pull: getattr(pull, "value", pull))]
 
 
 class SuspectRecord(Written):
-    """One cue with all that is known about it; ``explained_by`` is the key of the larger cue it is part of, and
-    ``smallest_found`` the smallest pull that its experiment would have found (four times in five)."""
+    """One cue with all that is known about it.
+
+    Attributes:
+        explained_by: key of the cue whose pull this one's really is: a larger one, or a part that holds most of it.
+        holds: how much of the background's pull goes with it, 0 to 1; None where that was not asked.
+        smallest_found: the smallest pull that its experiment would have found (four times in five).
+    """
 
     key: str
     name: str
     level: Level
     explained_by: Key | None
+    holds: float | None
     pull: PullRecord | None
     label: ProbeRecord | None
     answers: ProbeRecord | None
@@ -152,6 +164,7 @@ class SuspectRecord(Written):
         return SuspectRecord.model_validate(
             {
                 "key": s.key, "name": s.name, "level": s.level, "explained_by": s.explained_by, "pull": s.pull,
+                "holds": s.holds,
                 "label": s.label, "answers": s.answers, "smallest_found": found.smallest_found(s),
             }
         )  # fmt: skip
@@ -283,7 +296,9 @@ class ModelRecord(Written):
             raise DataError(f"unknown metric '{metric}'.{suggest(metric, known)} Known: {', '.join(known)}.")
         value = figures[metric]
         if value is None:
-            raise DataError(f"{self.name}: '{metric}' cannot be had from these images; it needs attributes (groups).")
+            raise DataError(
+                f"{self.name}: '{metric}' cannot be computed from these images; it needs attributes (groups)."
+            )
         return float(value)
 
 
@@ -355,7 +370,7 @@ class Findings(Written):
     sentence a model; ``examples_by`` is the model whose mistakes the examples are.
     """
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     title: str
     foveate: str
     date: str

@@ -12,7 +12,7 @@ from foveate.assemble.system import System
 from foveate.data.dataset import GroupedDataset
 from foveate.engine.progress import Progress
 from foveate.report.abilities import look_passes, takes_new_images
-from foveate.report.discovery.discover import EXPERIMENTED, OBSERVED, PASSES
+from foveate.report.discovery.discover import OBSERVED, asked_about
 from foveate.report.heat import GAZE_IMAGES
 
 PIECE = 128
@@ -34,7 +34,7 @@ def foreseen(systems: Mapping[str, Any], dataset: GroupedDataset, wanted: bool) 
     total = sum(n + looked * look_passes(system) for system in systems.values())
     if not wanted:
         return total
-    each = PASSES * min(EXPERIMENTED, n) + min(OBSERVED, n)
+    each = asked_about(n) + min(OBSERVED, n)
     able = sum(takes_new_images(system) for system in systems.values())
     return total + able * each + (min(OBSERVED, n) if able else 0)
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _BESIDE = {
     "Needs": "assemble.needs", "Network": "assemble.network", "System": "assemble.system", "load": "assemble.saving",
     "Wrapped": "assemble.wrapping", "wrap": "assemble.wrapping",
+    "Restricted": "assemble.wrapping",
     "Entanglement": "assess", "PartQuality": "assess", "entanglement": "assess", "evaluate": "assess",
     "part_quality": "assess",
 }  # fmt: skip

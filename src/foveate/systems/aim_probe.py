@@ -1,4 +1,4 @@
-"""The attentive probe of AIM: a frozen ViT, one learned query a head over its patches, a linear layer."""
+"""The attentive probe of AIM: a frozen ViT, one learned query per head over its patches, a linear layer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from foveate.restrict import Nothing
 
 @configured
 class AIMProbe(Adapting):
-    """The attentive probe of AIM on a frozen ViT: one learned query a head over normalised patches.
+    """The attentive probe of AIM on a frozen ViT: one learned query per head over normalised patches.
 
     Trained on ``train`` (joined with ``target`` when given), on features computed once.
 

@@ -49,7 +49,7 @@ class DAR(Adapting):
     >>> print(dar.supervision())
     train: base (labels); target: labels, attribute-balanced
     >>> gaze = dar.attend([data.test[0].image])
-    >>> tuple(gaze.scores["queries"].shape)  # one map a query
+    >>> tuple(gaze.scores["queries"].shape)  # one map per query
     (1, 8, 4, 4)
     """
 

@@ -137,6 +137,11 @@ def unfreeze_last_convolution(backbone: Backbone) -> nn.Conv2d:
     if backbone.is_vit:
         raise FoveateError(f"'{backbone.spec.name}' has no convolution to unfreeze; use another DFR variant.")
     named = [(n, m) for n, m in backbone.named_modules() if isinstance(m, nn.Conv2d) and "downsample" not in n]
+    if not named:
+        raise FoveateError(
+            f"'{backbone.spec.name}' was not opened by its name, so its last convolution cannot be told apart; use "
+            "another DFR variant."
+        )
     # the one that writes the maps: not a shortcut's, not a depthwise or squeeze-and-excite one
     writers = [m for _, m in named if m.out_channels == backbone.map_dim and m.groups == 1 and m.bias is None]
     last = (writers or [m for _, m in named])[-1]

@@ -38,7 +38,7 @@ class EPProbe(Adapting):
     >>> data = fv.data.critters(train=40, target=16, val=16, test=16, size=32)
     >>> base = fv.ERM("micro_vit", epochs=1, model_args={"depth": 1}, progress=False).fit(data.train)
     >>> probe = EPProbe(base=base, epochs=1, store=tempfile.mkdtemp(), progress=False).fit(data.train)
-    >>> tuple(probe.look([data.test[0].image]).scores["queries"].shape)  # one map a query
+    >>> tuple(probe.look([data.test[0].image]).scores["queries"].shape)  # one map per query
     (1, 32, 4, 4)
     """
 

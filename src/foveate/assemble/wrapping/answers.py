@@ -16,7 +16,7 @@ KEYS = ("logits", "out", "scores", "output")
 
 
 def logits_in(found: Any, name: str = "the model") -> Tensor:
-    """The one tensor ``[B, C]`` in what a model gave; ``[B]`` (one logit an image) becomes ``[B, 1]``.
+    """The one tensor ``[B, C]`` in what a model gave; ``[B]`` (one logit per image) becomes ``[B, 1]``.
 
     >>> logits_in({"logits": torch.zeros(2, 3), "features": torch.zeros(2, 8)}).shape
     torch.Size([2, 3])

@@ -30,9 +30,8 @@ def as_system(model: Any, dataset: GroupedDataset) -> Any:
     """
     if isinstance(model, System) or not isinstance(model, nn.Module) or hasattr(model, "predict_proba"):
         return model
-    own = _own_names(model)
-    system = wrap(model, own or list(dataset.class_names))
-    whose = "as the model names them" if own else "in the order of the dataset"
+    system = wrap(model, otherwise=list(dataset.class_names))
+    whose = "in the order of the dataset" if system.assumed_ else "as the model names them"
     (height, width), mean = system.preprocess_.size, tuple(round(m, 3) for m in system.preprocess_.mean)
     warnings.warn(
         f"{system.name} was wrapped as it is: its outputs are taken for {', '.join(system.class_names_[:8])} "
@@ -42,12 +41,3 @@ def as_system(model: Any, dataset: GroupedDataset) -> Any:
         stacklevel=3,
     )
     return system
-
-
-def _own_names(model: nn.Module) -> list[str] | None:
-    """Class names that a model carries itself: as ``class_names``, or as transformers does (``config.id2label``)."""
-    names = getattr(model, "class_names", None)
-    if isinstance(names, (list, tuple)) and names:
-        return [str(name) for name in names]
-    labels = getattr(getattr(model, "config", None), "id2label", None)
-    return [str(labels[k]) for k in sorted(labels, key=int)] if labels else None

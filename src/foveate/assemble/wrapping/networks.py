@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import torch
-import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from torch import Tensor, nn
 
 from foveate.assemble.network import Network
 from foveate.assemble.wrapping.answers import two_classes
 from foveate.assemble.wrapping.holding import Holding
+from foveate.decide.prompts import PromptHead
 from foveate.errors import ModelError, first_line
 from foveate.extract import Backbone
 from foveate.extract.backbone import freeze, rebuilt
@@ -82,26 +82,15 @@ class TracedHead(nn.Module):
         return two_classes(scores) if self.one_logit else scores
 
 
-class CosineHead(nn.Module):
-    """Logits of a zero-shot CLIP classifier: the direction of the embedding times the directions of the texts."""
-
-    def __init__(self, dim: int, classes: int):
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(classes, dim), requires_grad=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.normalize(x, dim=-1) @ self.weight.T
-
-
 class LinearForm(BaseModel):
-    """One linear layer, or that of a zero-shot classifier."""
+    """One linear layer, or the directions of a zero-shot classifier's texts."""
 
     model_config = ConfigDict(extra="forbid")
 
-    kind: Literal["linear", "cosine"]
+    kind: Literal["linear", "prompts"]
     classes: int = Field(ge=1, le=10**6)
     bias: bool = True
-    one_logit: bool = False
+    scale: float = Field(100.0, gt=0, le=1e6)
 
 
 class TracedForm(BaseModel):
@@ -119,13 +108,6 @@ _HEADS: TypeAdapter[LinearForm | TracedForm] = TypeAdapter(
 )
 
 
-class OneLogit(nn.Linear):
-    """A linear layer with one output, for the second of two classes."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        return two_classes(super().forward(input))
-
-
 def traced(backbone: TracedBackbone, rest: Program, one_logit: bool) -> Network:
     """A traced network as one of foveate's."""
     if backbone.cuts.embedding is not None:
@@ -139,11 +121,12 @@ def described_network(network: Network) -> dict[str, Any]:
     told: dict[str, Any]
     if isinstance(head, TracedHead):
         told = {"kind": "traced", "program": head.program.to_dict(), "one_logit": head.one_logit}
-    elif isinstance(head, CosineHead):
-        told = {"kind": "cosine", "classes": len(head.weight)}
+    elif isinstance(head, PromptHead):
+        told = {"kind": "prompts", "classes": len(head.weight), "scale": head.scale}
+    elif not isinstance(head, nn.Linear):
+        raise ModelError(f"a network that ends in {type(head).__name__} cannot be saved; end it in one linear layer.")
     else:
-        one = isinstance(head, OneLogit)
-        told = {"kind": "linear", "classes": head.out_features, "bias": head.bias is not None, "one_logit": one}
+        told = {"kind": "linear", "classes": head.out_features, "bias": head.bias is not None}
     return {"backbone": network.backbone.spec.to_dict(), "head": told}
 
 
@@ -162,7 +145,6 @@ def restored_network(told: dict[str, Any]) -> Network:
         return traced(backbone, program, form.one_logit)
     if form.classes * backbone.dim > 2**31:
         raise ModelError(f"a saved model asks for {form.classes} classes; that is none of ours.")
-    if form.kind == "cosine":
-        return Network(backbone, CosineHead(backbone.dim, form.classes))
-    made = OneLogit if form.one_logit else nn.Linear
-    return Network(backbone, made(backbone.dim, form.classes, bias=form.bias))
+    if form.kind == "prompts":
+        return Network(backbone, PromptHead.of(torch.zeros(form.classes, backbone.dim), form.scale))
+    return Network(backbone, nn.Linear(backbone.dim, form.classes, bias=form.bias))

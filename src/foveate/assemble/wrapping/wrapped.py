@@ -16,12 +16,16 @@ from foveate.assemble.wrapping.abilities import Abilities
 from foveate.assemble.wrapping.answers import checked, logits_in
 from foveate.assemble.wrapping.holding import Holding
 from foveate.assemble.wrapping.networks import HeldNetwork
+from foveate.assemble.wrapping.onnx_files import HeldOnnx
 from foveate.errors import ModelError
 from foveate.extract.masked_vit import check_maskable
 from foveate.look import Gaze
 from foveate.look.occlusion import occlusion
 
-_KINDS: dict[str, Callable[[str, dict[str, Any], dict[str, Tensor]], Holding]] = {"network": HeldNetwork.restored}
+_KINDS: dict[str, Callable[[str, dict[str, Any], dict[str, Tensor]], Holding]] = {
+    HeldNetwork.kind: HeldNetwork.restored,
+    HeldOnnx.kind: HeldOnnx.restored,
+}
 """Ways of holding a model that can be read back, by their word in a file."""
 
 
@@ -31,6 +35,9 @@ class Wrapped(System):
     Made by :func:`wrap`; what it can do beyond predicting is in :attr:`abilities`. Where it can be opened it has a
     ``network_`` (a backbone and a head), ``look`` gives Grad-CAM, and it can be saved; else ``look`` is by occlusion.
     """
+
+    assumed_: bool = False
+    """Whether nobody said that the classes are those, in that order."""
 
     def __init__(self, model: Holding | None = None, name: str = "model", layer: str | None = None):
         self.model = model
@@ -51,6 +58,11 @@ class Wrapped(System):
             f"{self.name} was trained elsewhere and is left as it is; start a remedy from it, for instance "
             "fv.DFR(wrapped).fit(target)."
         )
+
+    def try_out(self) -> None:
+        """Show it one blank image: a size that does not fit, or other classes than were named, are told at once."""
+        blank = torch.zeros(1, 3, *self.preprocess_.size, dtype=torch.uint8)
+        self._logits(self.preprocess_.normalise(blank))
 
     def _held(self) -> Holding:
         if self.model is None:

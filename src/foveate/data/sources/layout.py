@@ -151,7 +151,7 @@ def natural(name: str) -> tuple[tuple[int, int | str], ...]:
 
 
 def rows_of(cells: Mapping[tuple[str, int, int], Sequence[Path]], **columns: Any) -> pd.DataFrame:
-    """A table with one row an image from ``{(split, label, attribute): files}``."""
+    """A table with one row per image from ``{(split, label, attribute): files}``."""
     paths = [p for files in cells.values() for p in files]
     keys = [key for key, files in cells.items() for _ in files]
     table = pd.DataFrame(keys, columns=["split", "label", "attribute"])

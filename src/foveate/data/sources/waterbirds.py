@@ -160,7 +160,7 @@ def rebuild(
         counts: images of every group by split; without, every bird once and 95 % aligned.
         size: side of the pictures.
         seed: everything random follows from it.
-        tell: called with one line a step.
+        tell: called with one line per step.
     """
     folder = CUB.find(root)
     birds = read_cub(folder)
@@ -189,7 +189,7 @@ def rebuild(
 
 
 def read_places(base: Path) -> pd.DataFrame:
-    """Scenes of Places under ``base`` (or ``base/places``): one row an image, ``label`` land or water.
+    """Scenes of Places under ``base`` (or ``base/places``): one row per image, ``label`` land or water.
 
     A tenth of every scene's pictures is kept for each of ``target`` and ``val`` and a third for ``test``, so that
     no background is seen twice.

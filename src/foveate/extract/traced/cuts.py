@@ -13,7 +13,8 @@ Layout = Literal["channels-first", "channels-last", "tokens"]
 MOST_PREFIX = 8
 """Tokens that are no patches (class, registers) a ViT has at most."""
 ATTENTION = ("scaled_dot_product_attention.default", "softmax.int", "_softmax.default")
-LINEAR = ("linear.default", "addmm.default")
+LINEAR = {"linear.default": 0, "addmm.default": 1, "matmul.default": 0, "mm.default": 0}
+"""Operators that decide, and which of their arguments they read."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ def _embedding(program: Program, values: list[Any], passed: list[int]) -> int | 
         step = program.steps[number]
         if step.op not in LINEAR:
             continue
-        read = step.args[0] if step.op == "linear.default" else step.args[1]
+        read = step.args[LINEAR[step.op]]
         source = read.get("step", IMAGES) if isinstance(read, dict) else IMAGES
         wide = isinstance(values[number], Tensor) and values[number].shape == out.shape
         return source if wide and source in passed and values[source].ndim == 2 else None

@@ -68,7 +68,9 @@ def _same(program: Program, run: Callable[[Tensor], Any], shape: tuple[int, ...]
     for x in (noise, torch.zeros(1, *shape), torch.ones(4, *shape)):
         found, expected = program.run(x.clone()), run(x.clone())
         if found.shape != expected.shape or not torch.allclose(found, expected, rtol=1e-4, atol=1e-5, equal_nan=True):
-            raise ModelError("it computes something else for other images, so its steps cannot be written down.")
+            raise ModelError(
+                "its steps cannot be written down: they depend on what the images show, or write into parts of tensors."
+            )
 
 
 def _program(module: nn.Module, two: torch.fx.GraphModule, three: torch.fx.GraphModule) -> Program:

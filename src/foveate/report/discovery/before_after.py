@@ -14,8 +14,7 @@ from foveate.data.dataset import GroupedDataset
 from foveate.measure import name_of
 from foveate.report.abilities import gaze_at
 from foveate.report.discovery.cues import Cue
-from foveate.report.discovery.cues.cue import Region
-from foveate.report.discovery.experiments import Sheet, exchange
+from foveate.report.discovery.inquiry import Inquiry
 from foveate.report.discovery.judgement import Judgement
 from foveate.report.examples import LEAD_SIDE, looked_at, overlay
 
@@ -50,31 +49,32 @@ class BeforeAfter:
 def before_and_after(
     system: System,
     data: GroupedDataset,
-    sheet: Sheet,
+    asked: Inquiry,
     judgement: Judgement,
     names: Sequence[str],
-    spared: Sequence[Region],
     most: int = 4,
 ) -> tuple[list[BeforeAfter], list[BeforeAfter]]:
     """The clearest answers that turned with the leading suspect; where there is none, one that held."""
-    leading = next((pull for s, pull in judgement.pulls if s.level.accuses), None)
+    leading = next((s.pull for s in judgement.accused if s.pull is not None), None)
     if leading is not None:
-        return _pictured(system, data, sheet, leading.cue.without(spared), leading.examples, names, most), []
+        return _pictured(system, data, asked, leading.cue, leading.examples, names, most), []
     if not judgement.pulls:
         return [], []
     _, widest = max(judgement.pulls, key=lambda entry: (entry[0].cue.needs_objects, entry[1].value))
-    return [], _pictured(system, data, sheet, widest.cue.without(spared), widest.held, names, most=1)
+    return [], _pictured(system, data, asked, widest.cue, widest.held, names, most=1)
 
 
 def _pictured(
     system: System,
     data: GroupedDataset,
-    sheet: Sheet,
+    asked: Inquiry,
     cue: Cue,
     found: Sequence[tuple[int, int, int]],
     names: Sequence[str],
     most: int = 4,
 ) -> list[BeforeAfter]:
+    sheet = asked.sheet
+
     def clear(entry: tuple[int, int, int]) -> tuple[bool, bool, float]:
         """A donor that is what it was taken for, with another attribute; an image named rightly and surely before, or,
         where the answer held, one that was changed a lot."""
@@ -91,7 +91,7 @@ def _pictured(
     chosen = sorted(found, key=clear)[:most]
     if not chosen:
         return []
-    edited = exchange(sheet, cue, [e[0] for e in chosen], [e[1] for e in chosen])
+    edited = asked.shown(cue, [e[0] for e in chosen], [e[1] for e in chosen])
     gazes = gaze_at(system, [edited[0]])
     looked = None if gazes is None else overlay(gazes[0], looked_at(system, gazes[0], edited[0]), LEAD_SIDE)
     out = []

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 from foveate.report.discovery.cues import Cue
-from foveate.report.discovery.experiments import Pull
+from foveate.report.discovery.experiments import OPEN, Pull
+from foveate.report.discovery.nested import Nesting, wholes
 from foveate.report.discovery.probes import PropertyProbe, holm
 from foveate.report.gaps import FOUND_GAP, FOUND_LOW, POWER, Z95
 from foveate.report.levels import Level
@@ -32,7 +33,9 @@ class Suspect:
     Attributes:
         level: ``UNTESTED`` where no experiment is possible.
         pull: what exchanging it did.
-        explained_by: the larger cue that this one is only a part of.
+        explained_by: the cue whose pull this one's really is: a larger one that it is a bit of, or a part that holds
+            most of it.
+        holds: how much of the background's pull goes with this part of it, 0 to 1; None where that was not asked.
         label, answers: the probes of the label, and of the model's answers beyond the label.
     """
 
@@ -42,6 +45,7 @@ class Suspect:
     explained_by: Cue | None = None
     label: PropertyProbe | None = None
     answers: PropertyProbe | None = None
+    holds: float | None = None
 
     @property
     def key(self) -> str:
@@ -116,8 +120,20 @@ def level_of(pull: Pull, adjusted: float) -> Level:
     return Level.UNCLEAR if pull.high >= FOUND_GAP else Level.NONE
 
 
+def of_both_cuts(level: Level, generous: Pull | None) -> Level:
+    """What a pull allows to say when the object's place was estimated: a tight cut may miss a part of the object, so
+    what it finds is found only if a generous cut shows it too, at least as a hint."""
+    if generous is None or not level.accuses:
+        return level
+    if generous.p < 0.05 and generous.value >= HINT:
+        return level
+    return Level.HINT if level is Level.FOUND else Level.UNCLEAR
+
+
 def smallest_found(pull: Pull, tests: int) -> float:
     """The smallest pull that this experiment would call found in four of five repeats.
+
+    An experiment that stopped early would have gone on to the last of its looks, had it been doubtful.
 
     Args:
         pull: what it gave: its images and the noise in them.
@@ -126,13 +142,13 @@ def smallest_found(pull: Pull, tests: int) -> float:
     >>> from foveate.report.discovery.cues import BY_KEY
     >>> few, many = (Pull(BY_KEY["background"], n, 0.0, -1.96 / n, 1.96 / n, 0.5, 0.9, 0.9) for n in (40, 240))
     >>> round(smallest_found(few, 9), 2), round(smallest_found(many, 9), 2)
-    (0.26, 0.12)
+    (0.3, 0.12)
     """
-    noise = ((pull.high - pull.low) / (2 * Z95)) ** 2 * pull.n - 1 / pull.n
+    noise = max(0.0, ((pull.high - pull.low) / (2 * Z95)) ** 2 * pull.n - OPEN / pull.n)
     sure = NormalDist().inv_cdf(1 - 0.05 / tests)
-    value = FOUND_GAP
+    value, n = FOUND_GAP, max(pull.n, pull.planned)
     for _ in range(20):  # a larger pull spreads more: the two are settled together
-        error = math.sqrt(max(noise, value * (1 - value)) / pull.n + 1 / pull.n**2)
+        error = math.sqrt(max(noise, value * (1 - value)) / n + OPEN / n**2)
         value = min(1.0, max(FOUND_GAP, FOUND_LOW + Z95 * error, sure * error) + POWER * error)
     return value
 
@@ -145,6 +161,8 @@ def judge(
     *,
     objects: str,
     sure: bool = True,
+    estimated: bool = False,
+    nesting: Nesting | None = None,
 ) -> Judgement:
     """Put the evidence together.
 
@@ -154,18 +172,21 @@ def judge(
         cues: every cue that was read or exchanged, by key.
         objects: where the masks come from, in words.
         sure: whether the masks are good enough to accuse on their ground.
+        estimated: whether they are guesses of a network: then moving an object must turn 10 of 100 answers surely.
+        nesting: which cue explains which; by default a part is taken for a bit of its whole unless it pulls alike.
     """
     told = {probe.key: probe for probe in label_probes}
     follow = {probe.key: probe for probe in answer_probes}
     adjusted = holm([pull.p for pull in pulls])
     suspects: list[Suspect] = []
     for pull, q in zip(pulls, adjusted, strict=True):
-        level = level_of(pull, float(q))
-        if pull.cue.needs_objects and not sure and level is Level.FOUND:
+        level = of_both_cuts(level_of(pull, float(q)), pull.generous)
+        moved = estimated and not pull.cue.cuts and pull.low < FOUND_GAP
+        if pull.cue.needs_objects and level is Level.FOUND and (moved or not sure):
             level = Level.HINT
         pull, key = replace(pull, adjusted=float(q)), pull.cue.key
         suspects.append(Suspect(pull.cue, level, pull, label=told.get(key), answers=follow.get(key)))
-    suspects = _explained(suspects)
+    suspects = _explained(suspects) if nesting is None else _nested(suspects, nesting)
     tested = {pull.cue.key for pull in pulls}
     leads: list[Suspect] = []
     for key, cue in cues.items():
@@ -183,12 +204,25 @@ def judge(
     return Judgement(tuple(suspects), objects)
 
 
+def _nested(suspects: list[Suspect], nesting: Nesting) -> list[Suspect]:
+    levels = {s.key: s.level for s in suspects}
+    out = []
+    for s in suspects:
+        by = nesting.explained.get(s.key)
+        if s.level.accuses:
+            # what explains must be as sure as what it explains: else nothing would be left of a finding
+            by = by if by is not None and levels[by.key].rank <= s.level.rank else None
+            s = replace(s, explained_by=by, holds=nesting.holds.get(s.key))
+        out.append(s)
+    return out
+
+
 def _explained(suspects: list[Suspect]) -> list[Suspect]:
     """Mark what is only a part of a larger cue: the background's colour, and what of it reaches into the corners."""
     accused = {s.key: s for s in suspects if s.level.accuses}
     out = []
     for s in suspects:
-        whole = accused.get(s.cue.part_of or "")
+        whole = next((accused[key] for key in wholes(s.cue) if key in accused), None)
         if whole is not None and s.level.accuses and (s.cue.aspect or s.strength < OWN_SHARE * whole.strength):
             s = replace(s, explained_by=whole.cue)
         out.append(s)

@@ -14,6 +14,8 @@ from foveate.measure import CEPAccumulator, donor_permutation, fill_object, swap
 from foveate.report.discovery.cues.cue import as_pixels
 from foveate.report.discovery.experiments import Sheet
 
+TESTED = 96
+"""Most images that are taken apart: the shares are then known to about 10 of 100."""
 EDITED_TOGETHER = 32
 """Images edited at a time."""
 
@@ -62,6 +64,7 @@ def mask_tests(
         named: scores to the classes they name ``[B]``, negative for none.
         source: where the masks come from.
     """
+    sheet = sheet.first(TESTED)
     n = len(sheet)
     if n < 2:
         return None
@@ -72,13 +75,13 @@ def mask_tests(
     right: dict[str, list[NDArray[np.bool_]]] = {}
     for start in range(0, n, EDITED_TOGETHER):
         at = slice(start, start + EDITED_TOGETHER)
-        x, mask, truth = sheet.images[at].float(), sheet.masks[at], sheet.labels[at]
+        x, mask, truth = sheet.images[at].float(), sheet.masks[at].float(), sheet.labels[at]
         outside = (1 - mask)[:, None]
         mean = (x * outside).sum((2, 3), keepdim=True) / outside.sum((2, 3), keepdim=True).clamp(min=1.0)
-        donors, donor_masks = sheet.images[order[at]].float(), sheet.masks[order[at]]
+        donors, donor_masks = sheet.images[order[at]].float(), sheet.masks[order[at]].float()
         core, scene = swap(x, mask, donors, donor_masks)
         mate = mates[at]
-        same = swap(x, mask, sheet.images[mate].float(), sheet.masks[mate])[1]
+        same = swap(x, mask, sheet.images[mate].float(), sheet.masks[mate].float())[1]
         edited = {
             "object_only": mask[:, None] * x + outside * mean,
             "background_only": fill_object(x, mask), "random_background": scene, "same_background": same,
@@ -93,7 +96,7 @@ def mask_tests(
     found = {key: float(np.concatenate(values).mean()) for key, values in right.items()}
     return MaskTests(
         source, n, **found, bg_gap=found["same_background"] - found["random_background"],
-        cep=float(cep.compute().value) if cep.n else None, area=float(sheet.masks.mean()),
+        cep=float(cep.compute().value) if cep.n else None, area=float(sheet.masks.float().mean()),
     )  # fmt: skip
 
 

@@ -138,7 +138,7 @@ def out_of_fold(
 
     Args:
         features: ``[n, d]``.
-        targets: ``[n, P]``, one labeling a column.
+        targets: ``[n, P]``, one labeling per column.
 
     Returns ``[n, P]``. Scores are corrected for how frequent a class is, so that rare classes get named too.
     """

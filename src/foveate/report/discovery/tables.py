@@ -10,6 +10,7 @@ from foveate.report.discovery.before_after import BeforeAfter
 from foveate.report.discovery.discover import Discovery
 from foveate.report.discovery.experiments import Pull
 from foveate.report.discovery.judgement import Suspect
+from foveate.report.discovery.nested import wholes
 from foveate.report.discovery.probes import PropertyProbe
 from foveate.report.examples import LEAD_SIDE, data_uri, small_picture
 from foveate.report.levels import Level
@@ -49,7 +50,9 @@ def experiments(found: Discovery) -> list[ExperimentRow]:
 def _tag(s: Suspect) -> str:
     if not s.level.accuses:
         return ""
-    return s.level.value if s.explained_by is None else f"part of {s.explained_by.name}"
+    if s.explained_by is None:
+        return s.level.value
+    return f"{'part of' if s.explained_by.key in wholes(s.cue) else 'through'} {s.explained_by.name}"
 
 
 @dataclass

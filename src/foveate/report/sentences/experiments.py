@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from foveate.report.discovery.experiments import Pull
 from foveate.report.discovery.judgement import Judgement, Suspect
 from foveate.report.levels import Level
 from foveate.report.sentences.limits import could_have_found, exchanged, not_covered
@@ -53,12 +54,7 @@ def nothing(found: Judgement) -> str:
 def notes(found: Judgement) -> list[str]:
     """Remarks that stay true beside what the groups say."""
     said = [in_the_data(s) for s in found.shortcuts]
-    aspect = next((s for s in found.suspects if s.explained_by is not None and s.cue.aspect is not None), None)
-    if found.shortcuts and aspect is not None and aspect.explained_by is not None:
-        said.append(
-            f"Much of the pull of {aspect.explained_by.name} is {aspect.cue.aspect}: {aspect.name} alone turns "
-            f"{of_100(aspect.strength)} of 100 answers."
-        )
+    said += _what_holds_what(found)
     unused = [
         f"{s.name} ({percent(s.label.score)} right by it alone)"
         for s in found.tested
@@ -71,6 +67,28 @@ def notes(found: Judgement) -> list[str]:
     return said
 
 
+def _what_holds_what(found: Judgement) -> list[str]:
+    """Which part of a cue its pull comes from."""
+    said = []
+    for part in found.accused:
+        whole = next((s for s in found.suspects if s.explained_by == part.cue and s.key == "background"), None)
+        if whole is not None and part.holds is not None:
+            said.append(
+                f"Exchanging {whole.name} turns answers only through {part.name}: with that given back, "
+                f"{percent(part.holds)} of the pull of {whole.name} is gone."
+            )
+        elif part.holds is not None and any(s.key == "background" for s in found.accused):
+            said.append(f"{part.name[0].upper()}{part.name[1:]} holds {percent(part.holds)} of the background's pull.")
+    aspect = next((s for s in found.suspects if s.explained_by is not None and s.cue.aspect is not None), None)
+    by = None if aspect is None else aspect.explained_by
+    if found.shortcuts and aspect is not None and by is not None and by.key == aspect.cue.part_of:
+        said.append(
+            f"Much of the pull of {by.name} is {aspect.cue.aspect}: {aspect.name} alone turns "
+            f"{of_100(aspect.strength)} of 100 answers."
+        )
+    return said
+
+
 def effect_of(s: Suspect) -> str:
     """What exchanging the property did, as part of a sentence."""
     if s.pull is None:
@@ -80,17 +98,25 @@ def effect_of(s: Suspect) -> str:
             "this is a lead and not a proof"
         )
     return (
-        f"when it is exchanged, {of_100(s.pull.value)} of 100 answers follow it to another class (95 % interval "
+        f"when it is exchanged, {_of_100_answers(s.pull)} follow it to another class (95 % interval "
         f"{of_100(s.pull.low)} to {of_100(s.pull.high)}; {s.pull.n} images), and right answers go from "
         f"{percent(s.pull.same)} to {percent(s.pull.other)}"
     )
+
+
+def _of_100_answers(pull: Pull) -> str:
+    """The pull as a count; a range where the object was cut with and without a margin, for want of true masks."""
+    if pull.generous is None or of_100(pull.generous.value) == of_100(pull.value):
+        return f"{of_100(pull.value)} of 100 answers"
+    low, high = sorted((pull.generous.value, pull.value))
+    return f"between {of_100(low)} and {of_100(high)} of 100 answers (the object cut with and without a margin)"
 
 
 def in_the_data(s: Suspect) -> str:
     """Whether the images themselves hold the shortcut, in a sentence."""
     if s.label is None:
         return f"Whether {s.name} tells the class in these images is not known."
-    rate = f"{percent(s.label.score)} of the images are named rightly by it alone; guessing: {percent(s.label.chance)}"
+    rate = f"{percent(s.label.score)} of the images can be told from it alone; guessing: {percent(s.label.chance)}"
     if s.label.strong:
         return f"In these images {s.name} also tells the class ({rate}), so accuracy on them hides the shortcut."
     much = "tells the class only in part" if s.label.tells else "does not tell the class"

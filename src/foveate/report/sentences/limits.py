@@ -8,9 +8,7 @@ from foveate.report.discovery.leaks import Leak
 from foveate.report.levels import Level
 from foveate.report.sentences.numbers import listed, of_100, percent, points
 
-NOT_EXCHANGED = (
-    "a mark on the object or at a varying place", "the object's own colour, size and position", "how the file was made",
-)  # fmt: skip
+NOT_EXCHANGED = ("the object's own colour, shape and pose", "tilt and aspect ratio", "how a file was named or made")
 """What no experiment exchanges at all; cues that are only probed come on top."""
 
 
@@ -25,14 +23,22 @@ def exchanged(found: Judgement) -> str:
 
 
 def could_have_found(found: Judgement) -> str:
-    """How small a pull the experiments would have found, in a sentence."""
-    sizes = {s.name: found.smallest_found(s) or 1.0 for s in found.tested}
-    least, most = min(sizes, key=lambda name: sizes[name]), max(sizes, key=lambda name: sizes[name])
-    if of_100(sizes[least]) == of_100(sizes[most]):
-        reach = f"{of_100(sizes[most])} of 100 answers or more"
+    """How small a pull each experiment would have found, in a sentence; those of a family together."""
+    families: dict[str, float] = {}
+    for s in found.tested:
+        name = s.cue.family or s.name
+        families[name] = max(families.get(name, 0.0), found.smallest_found(s) or 1.0)
+    sizes: dict[str, list[str]] = {}
+    for name, size in sorted(families.items(), key=lambda entry: entry[1]):
+        sizes.setdefault(of_100(size), []).append(name)
+    if len(sizes) == 1:
+        said = f"{next(iter(sizes))} of 100 answers or more"
     else:
-        reach = f"{of_100(sizes[least])} of 100 answers or more for {least}, of {of_100(sizes[most])} for {most}"
-    return f"Each test would have found, four times in five, a pull of {reach}."
+        said = "; ".join(
+            f"{size}{' of 100 answers' if number == 0 else ''} or more for {listed(names)}"
+            for number, (size, names) in enumerate(sizes.items())
+        )
+    return f"Each test would have found, four times in five, a pull of {said}."
 
 
 def reach(found: Judgement | None, smallest_gap: float | None, attribute: str) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from foveate.measure import GroupReport, GroupRow
 from foveate.measure.groups import SMALL_GROUP
+from foveate.report.discovery.cues import BY_KEY
 from foveate.report.discovery.discover import ErrorSlice
 from foveate.report.discovery.mask_tests import MaskTests
 from foveate.report.discovery.probes import PropertyProbe
@@ -82,6 +83,8 @@ def given_away(telling: Sequence[tuple[str, PropertyProbe]]) -> str:
 def error_slice(s: ErrorSlice) -> str:
     """A bunch of errors: how many, how wrong, and what is unlike the rest."""
     unlike = f" They are {' and '.join(word for _, word in s.unlike)} than the rest of their class." if s.unlike else ""
+    if not s.unlike and s.by in BY_KEY:
+        unlike = f" They stand out by {BY_KEY[s.by].name}."
     taken = f", most often taken for {s.mistaken_for}" if s.mistaken_for else ""
     return (
         f"{s.n} similar images of {s.name}: {percent(s.accuracy)} right{taken}; the average is "

@@ -4,19 +4,22 @@ A new cue is a :class:`Cue` in a file of this folder and a line in ``CUES``; pro
 JSON take it from there.
 
 >>> [cue.key for cue in CUES if cue.part_of == "background" and cue.family is None]
-['border', 'colour']
+['frame', 'brightness', 'sharpness', 'colour', 'vignette', 'jpeg']
 """
 
 from foveate.report.discovery.cues.columns import column, given_attribute, read_columns
 from foveate.report.discovery.cues.cue import Cue, Glances
+from foveate.report.discovery.cues.encoding import QUALITY
 from foveate.report.discovery.cues.file_facts import COMPRESSION, SHAPE
-from foveate.report.discovery.cues.places import BORDER, CORNER_CUES
-from foveate.report.discovery.cues.surroundings import BACKGROUND, BRIGHTNESS, COLOUR, SHARPNESS
+from foveate.report.discovery.cues.placement import POSITION, SIZE
+from foveate.report.discovery.cues.places import CORNER_CUES, FRAME_CUE
+from foveate.report.discovery.cues.surroundings import BACKGROUND, BRIGHTNESS, COLOUR, SHARPNESS, VIGNETTE
 
 CUES: tuple[Cue, ...] = (
-    *CORNER_CUES, BORDER, BRIGHTNESS, SHARPNESS, COLOUR, BACKGROUND, SHAPE, COMPRESSION,
+    *CORNER_CUES, FRAME_CUE, BRIGHTNESS, SHARPNESS, COLOUR, VIGNETTE, QUALITY, BACKGROUND, SIZE, POSITION, SHAPE,
+    COMPRESSION,
 )  # fmt: skip
-"""Every property of a picture, in the order of the tests: what the background holds comes before it."""
+"""Every property of a picture, in the order of the tests."""
 EXCHANGED: tuple[Cue, ...] = tuple(cue for cue in CUES if cue.exchange is not None)
 """Those that an experiment tests."""
 BY_KEY: dict[str, Cue] = {cue.key: cue for cue in CUES}

@@ -17,7 +17,8 @@ _LUMA = (0.299, 0.587, 0.114)
 
 Exchange = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """``(recipients, masks, donors, donor masks)`` to the recipients with the donors' property: ``float [B, 3, H, W]`` in
-0 … 255, with a mask ``[B, H, W]`` each that covers the object (generously: what is under it stays with its image)."""
+0 … 255, with a mask ``[B, H, W]`` each. The recipients' mask says what is cut out (tightly or generously, as the
+experiment asks); the donors' always covers their object generously, so that none of it comes along."""
 Region = Callable[[int, int], Tensor]
 """``(height, width)`` to the places a cue lives in, ``bool [H, W]``."""
 
@@ -73,13 +74,18 @@ class Cue:
         read: describes it in numbers, for the probes; None for a column of the dataset, which is numbers already.
         exchange: gives recipients the donors' property; None where no experiment is possible.
         region: the places it lives in, for marks at a fixed place; images whose object lies there are left out.
-        part_of: key of a larger cue that holds this one.
-        aspect: what it is of that larger cue ("its colour"): then it never counts beside it. Without one, a part counts
-            by itself when its own pull is most of the larger one's.
+        part_of: key of a larger cue that holds this one. Which of the two explains a pull is found out by exchanging
+            the part alone and the whole without it (:meth:`without`).
+        aspect: what it is of that larger cue ("its colour"), for a sentence. Such a property of the whole picture
+            explains a background only if the objects show it as well, by ``measure``: a green meadow is no colour cast.
+        measure: ``(images, masks)`` to the property outside the masks ``[B, d]``; None for one that no scene can have.
         family: what a list calls it together with its like ("the corners").
         needs_objects: whether its exchange is worth no more than the masks: guessed ones give a hint at most.
         comparatives: how images with less of it and with more of it are called ("darker", "brighter").
-        sparing: the same exchange with some regions left as they are.
+        cuts: whether its exchange cuts the object out, so that a tight and a generous cut may give two answers.
+        full_size: whether it is exchanged at the size of the files, before the model's own resizing: a property of the
+            encoding does not outlive that.
+        receives: which images can be given it, by its numbers ``[n, d]``: a blurred picture cannot be made sharp.
         given: whether it is the attribute that the user gave, which the groups test.
         trial: what the exchange does, as the start of a sentence: ``{object}`` gets the cue, ``{theirs}`` is the cue.
         theirs: the cue of another picture in words, ``{donor}``; by default its name "of" that picture.
@@ -95,10 +101,13 @@ class Cue:
     region: Region | None = field(default=None, compare=False)
     part_of: str | None = None
     aspect: str | None = None
+    measure: Callable[[Tensor, Tensor], Tensor] | None = field(default=None, compare=False)
     family: str | None = None
     needs_objects: bool = False
     comparatives: tuple[str, str] | None = None
-    sparing: Callable[[Sequence[Region]], Exchange] | None = field(default=None, compare=False)
+    cuts: bool = False
+    full_size: bool = False
+    receives: Callable[[NDArray[np.float64]], NDArray[np.bool_]] | None = field(default=None, compare=False)
     given: bool = False
     trial: str = "Give {object} picture {theirs}"
     theirs: str = ""
@@ -112,12 +121,34 @@ class Cue:
         """
         return self.name.removeprefix("the ")
 
-    def without(self, regions: Sequence[Region]) -> Cue:
-        """The cue with ``regions`` left as they are; one that cannot spare any comes back unchanged.
+    def outside(self) -> Cue:
+        """The same exchange with the objects left as they are."""
+        whole = self.exchange
+        if whole is None:
+            raise ValueError(f"'{self.key}' cannot be exchanged")
 
-        A place whose own exchange turns answers (a mark in a corner) must not count for the background as well.
+        def around(x: Tensor, mask: Tensor, donor: Tensor, donor_mask: Tensor) -> Tensor:
+            return torch.where(mask[:, None] > 0.5, x, whole(x, mask, donor, donor_mask))
+
+        return replace(self, exchange=around)
+
+    def without(self, part: Cue) -> Cue:
+        """The same exchange with ``part`` given back afterwards: what is left of this cue's pull is not the part's.
+
+        >>> from foveate.report.discovery.cues import BY_KEY
+        >>> x, donor, mask = torch.zeros(1, 3, 10, 10), torch.full((1, 3, 10, 10), 200.0), torch.zeros(1, 10, 10)
+        >>> rest = BY_KEY["background"].without(BY_KEY["corner-tl"]).exchange(x, mask, donor, mask)
+        >>> rest[0, 0, 0, 0].item(), rest[0, 0, 9, 9].item()
+        (0.0, 200.0)
         """
-        return replace(self, exchange=self.sparing(regions)) if self.sparing is not None and regions else self
+        whole, back = self.exchange, part.exchange
+        if whole is None or back is None:
+            raise ValueError(f"'{self.key}' without '{part.key}': both need an exchange")
+
+        def rest(x: Tensor, mask: Tensor, donor: Tensor, donor_mask: Tensor) -> Tensor:
+            return back(whole(x, mask, donor, donor_mask), mask, x, mask)
+
+        return replace(self, exchange=rest)
 
 
 def by_image(read: Callable[[Tensor], list[float]]) -> Read:
@@ -132,6 +163,15 @@ def by_image(read: Callable[[Tensor], list[float]]) -> Read:
         return np.asarray([read(seen.small[i : i + 1]) for i in range(len(seen.small))], dtype=np.float64)
 
     return of_each
+
+
+def finer_half(values: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Of features ``[n, d]`` the images whose first is at the median or above: those that still have detail to lose.
+
+    >>> finer_half(np.array([[1.0], [2.0], [3.0]])).tolist()
+    [False, True, True]
+    """
+    return np.asarray(values[:, 0] >= np.median(values[:, 0]))
 
 
 def as_pixels(images: Tensor) -> Tensor:

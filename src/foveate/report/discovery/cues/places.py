@@ -1,4 +1,4 @@
-"""Marks at a fixed place: something in a corner, the border of the picture."""
+"""Marks at a fixed place: something in a corner, the frame of the picture."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from foveate.report.discovery.cues.cue import SIDE, Cue, Exchange, Region, by_im
 
 CORNER = 0.2
 """Side of a corner patch as a share of the image's shorter side."""
-FRAME = 0.06
-"""Width of the border as a share of the shorter side."""
+FRAME = 0.08
+"""Width of the frame as a share of the shorter side."""
 CORNERS = {"tl": "top left", "tr": "top right", "bl": "bottom left", "br": "bottom right"}
 
 
@@ -41,17 +41,16 @@ def corner(which: str) -> Region:
     return region
 
 
-def any_corner(height: int, width: int) -> Tensor:
-    """All four corners."""
-    return torch.stack([corner(which)(height, width) for which in CORNERS]).any(0)
+def frame(height: int, width: int) -> Tensor:
+    """The rim of the picture, its corners included.
 
-
-def border(height: int, width: int) -> Tensor:
-    """The frame of the picture without its corners."""
+    >>> frame(5, 5).int().tolist()[:2]
+    [[1, 1, 1, 1, 1], [1, 0, 0, 0, 1]]
+    """
     wide = max(1, round(FRAME * min(height, width)))
     out = torch.ones(height, width, dtype=torch.bool)
     out[wide : height - wide, wide : width - wide] = False
-    return out & ~any_corner(height, width)
+    return out
 
 
 def _corner_cue(which: str, name: str) -> Cue:
@@ -65,13 +64,13 @@ def _corner_cue(which: str, name: str) -> Cue:
 
     return Cue(
         f"corner-{which}", f"something in the {name} corner", by_image(read), at_place(region), region,
-        part_of="background", family="the corners", theirs=f"the {name} corner of {{donor}}",
+        part_of="frame", family="the corners", theirs=f"the {name} corner of {{donor}}",
     )  # fmt: skip
 
 
-def _read_border(small: Tensor) -> list[float]:
-    """Mean of each colour over the four sides of the border, and its spread over the whole."""
-    region, half = border(SIDE, SIDE), SIDE // 4
+def _read_frame(small: Tensor) -> list[float]:
+    """Mean of each colour over the four sides of the frame, and its spread over the whole."""
+    region, half = frame(SIDE, SIDE), SIDE // 4
     out: list[float] = []
     for rows, columns in (
         (slice(0, half), slice(None)), (slice(SIDE - half, SIDE), slice(None)),
@@ -83,7 +82,7 @@ def _read_border(small: Tensor) -> list[float]:
 
 
 CORNER_CUES = tuple(_corner_cue(which, name) for which, name in CORNERS.items())
-BORDER = Cue(
-    "border", "the border of the picture", by_image(_read_border), at_place(border), border, part_of="background",
-    theirs="the border of {donor}",
+FRAME_CUE = Cue(
+    "frame", "the frame of the picture", by_image(_read_frame), at_place(frame), frame, part_of="background",
+    theirs="the frame of {donor}",
 )  # fmt: skip

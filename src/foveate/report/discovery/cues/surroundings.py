@@ -1,13 +1,11 @@
-"""What surrounds the object: the whole background, and its brightness, sharpness and colour.
+"""What surrounds the object: the whole background, and how the picture was taken.
 
-The last three are measured and exchanged outside the objects: how light or how red an object is may well be what makes
-its class, and a model that reads that must not be accused.
+Brightness, colour cast, sharpness and vignette are measured outside the objects: how light or how red an object is may
+well be what makes its class, and a model that reads that must not be accused. They are given to the whole picture where
+the objects share them, as with a camera or a lamp, and else to the surroundings alone (:meth:`Cue.outside`).
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 import torch
@@ -16,70 +14,108 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foveate.measure import fill_object
-from foveate.report.discovery.cues.cue import (
-    Cue,
-    Exchange,
-    Glances,
-    Region,
-    by_image,
-    fine_detail,
-    luminance,
-)
+from foveate.report.discovery.cues.cue import Cue, Glances, fine_detail, finer_half, luminance
 
 # -- exchanging -----------------------------------------------------------------------------------
 
 
-def exchange_background(
-    x: Tensor, mask: Tensor, donor: Tensor, donor_mask: Tensor, keep: Sequence[Region] = ()
-) -> Tensor:
-    """The object of ``x`` in the surroundings of ``donor``, as bright as before.
+def exchange_background(x: Tensor, mask: Tensor, donor: Tensor, donor_mask: Tensor) -> Tensor:
+    """The object of ``x``, cut with a soft edge, on the whole background of ``donor``.
 
-    Brightness stays because it is a property of its own, tested apart; so do the places in ``keep`` (a corner with a
-    mark in it). The place behind the donor's object is filled in from around it.
+    The place behind the donor's object is filled in from around it. Nothing else is evened out: brightness, colour,
+    corners and frame come along, and :meth:`Cue.without` tells what of the pull is theirs.
 
-    >>> from foveate.report.discovery.cues.places import corner
-    >>> x, d = torch.full((1, 3, 20, 20), 90.0), torch.full((1, 3, 20, 20), 100.0)
+    >>> x, d = torch.full((1, 3, 20, 20), 90.0), torch.full((1, 3, 20, 20), 30.0)
     >>> mask = torch.zeros(1, 20, 20)
     >>> mask[:, 5:15, 5:15] = 1.0
-    >>> d[:, 0] = 250.0                                    # a red scene; the recipient is grey
-    >>> swapped = exchange_background(x, mask, d, mask, keep=[corner("tl")])
-    >>> [round(float(swapped[0, c, 3, 8])) for c in range(3)], swapped[0, :, 10, 10].tolist()
-    ([155, 62, 62], [90.0, 90.0, 90.0])
-    >>> swapped[0, :, 0, 0].tolist()
-    [90.0, 90.0, 90.0]
+    >>> d[:, :, 8:12, 8:12] = 255.0                        # the donor's object
+    >>> swapped = exchange_background(x, mask, d, mask)
+    >>> swapped[0, 0, 10, 10].item(), swapped[0, 0, 0, 0].item(), round(float(swapped[0, 0, 5, 10]))
+    (90.0, 30.0, 70)
     """
     plate = fill_object(donor, (donor_mask > 0.5).float())
-    plate = plate * (_light(x, mask) / _light(plate, mask)).clamp(0.2, 5.0).view(-1, 1, 1, 1)
-    kept = mask
-    for region in keep:
-        kept = torch.maximum(kept, region(x.shape[-2], x.shape[-1]).to(x)[None])
-    return kept[:, None] * x + (1 - kept[:, None]) * plate.clamp(0, 255)
+    alpha = soft(mask)[:, None]
+    return alpha * x + (1 - alpha) * plate
 
 
-def background_sparing(regions: Sequence[Region]) -> Exchange:
-    """The exchange of backgrounds that leaves ``regions`` as they are."""
-    return partial(exchange_background, keep=tuple(regions))
+def soft(mask: Tensor) -> Tensor:
+    """A mask ``[B, H, W]`` with a soft edge on its inner side: nothing from beyond it comes along."""
+    on = (mask > 0.5).float()
+    return on * F.avg_pool2d(on[:, None], 3, 1, 1, count_include_pad=False)[:, 0]
 
 
 def exchange_brightness(x: Tensor, mask: Tensor, donor: Tensor, donor_mask: Tensor) -> Tensor:
-    """``x`` with surroundings as bright as the donor's."""
-    gain = _light(donor, donor_mask) / _light(x, mask)
-    return _outside(x, mask, x * gain.view(-1, 1, 1, 1))
+    """``x`` made as bright as the donor, both measured outside their objects."""
+    gain = (_light(donor, donor_mask) / _light(x, mask)).clamp(0.2, 5.0)
+    return (x * gain.view(-1, 1, 1, 1)).clamp(0, 255)
 
 
 def exchange_colour(x: Tensor, mask: Tensor, donor: Tensor, donor_mask: Tensor) -> Tensor:
     """``x`` with the colour cast of the donor's surroundings: their mean colour minus their brightness."""
     own = _mean_outside(x, mask) - _light(x, mask)[:, None]
     other = _mean_outside(donor, donor_mask) - _light(donor, donor_mask)[:, None]
-    return _outside(x, mask, x + (other - own)[:, :, None, None])
+    return (x + (other - own)[:, :, None, None]).clamp(0, 255)
+
+
+BLURS = (0.0, 0.5, 0.8, 1.2, 1.8, 2.7)
+"""Widths of the blurs that are tried, in pixels."""
 
 
 def exchange_sharpness(x: Tensor, mask: Tensor, donor: Tensor, donor_mask: Tensor) -> Tensor:
-    """``x`` with as much fine detail in its surroundings as the donor's have."""
-    fine = [fine_detail(image) for image in (donor, x)]
-    amount = [_mean_outside(f.abs(), m).mean(1) for f, m in zip(fine, (donor_mask, mask), strict=True)]
-    gain = (amount[0] / amount[1].clamp(min=1e-3)).clamp(0, 4)
-    return _outside(x, mask, x + (gain.view(-1, 1, 1, 1) - 1) * fine[1])
+    """``x`` blurred until its surroundings have as little fine detail as the donor's, or its detail raised."""
+    wanted, own = _detail(donor, donor_mask), _detail(x, mask)
+    raised = x + ((wanted / own).clamp(1, 3).view(-1, 1, 1, 1) - 1) * fine_detail(x)
+    ladder = torch.stack([x, *(_blurred(x, width) for width in BLURS[1:])])
+    left = torch.stack([_detail(step, mask) for step in ladder])
+    nearest = (left.log() - wanted.log()[None]).abs().argmin(0)
+    lowered = ladder[nearest, torch.arange(len(x))]
+    return torch.where((wanted > own).view(-1, 1, 1, 1), raised, lowered).clamp(0, 255)
+
+
+def _blurred(images: Tensor, width: float) -> Tensor:
+    reach = int(np.ceil(2.5 * width))
+    line = torch.exp(-0.5 * (torch.arange(-reach, reach + 1) / width) ** 2)
+    line = (line / line.sum()).to(images)
+    channels = images.shape[1]
+    for shape in ((1, 1, -1, 1), (1, 1, 1, -1)):
+        pad = (0, 0, reach, reach) if shape[2] == -1 else (reach, reach, 0, 0)
+        kernel = line.view(shape).expand(channels, 1, *line.view(shape).shape[2:])
+        images = F.conv2d(F.pad(images, pad, mode="replicate"), kernel, groups=channels)
+    return images
+
+
+def exchange_vignette(x: Tensor, mask: Tensor, donor: Tensor, donor_mask: Tensor) -> Tensor:
+    """``x`` with the donor's fall of light towards the corners; the middle stays as bright as it is."""
+    change = falloff(donor, donor_mask) - falloff(x, mask)
+    gain = torch.exp(change.clamp(-3, 3).view(-1, 1, 1) * _radius(*x.shape[-2:]).to(x))
+    return (x * gain[:, None]).clamp(0, 255)
+
+
+def falloff(images: Tensor, mask: Tensor) -> Tensor:
+    """How fast light falls from the middle to the corners outside the objects, ``[B]``; 0 is even light.
+
+    The slope of the logarithm of the light over the squared distance from the middle, which is 1 in the corners.
+
+    >>> even = torch.full((1, 3, 40, 40), 120.0)
+    >>> dark = even * torch.exp(-1.5 * _radius(40, 40))
+    >>> round(float(falloff(dark, torch.zeros(1, 40, 40))), 2)
+    -1.5
+    """
+    light = (images * images.new_tensor((0.299, 0.587, 0.114)).view(1, 3, 1, 1)).sum(1).clamp(min=1.0).log()
+    weight = (mask < 0.5).to(images)
+    total = weight.sum((1, 2)).clamp(min=1.0)
+    reach = _radius(*images.shape[-2:]).to(images)[None]
+    centre = (weight * reach).sum((1, 2)) / total
+    mean = (weight * light).sum((1, 2)) / total
+    away = weight * (reach - centre.view(-1, 1, 1))
+    spread = (away * (reach - centre.view(-1, 1, 1))).sum((1, 2))
+    return (away * (light - mean.view(-1, 1, 1))).sum((1, 2)) / spread.clamp(min=1e-6)
+
+
+def _radius(height: int, width: int) -> Tensor:
+    """Squared distance from the middle, 1 in the corners, ``[H, W]``."""
+    down, across = torch.linspace(-1, 1, height)[:, None], torch.linspace(-1, 1, width)[None]
+    return (down**2 + across**2) / 2
 
 
 def _mean_outside(images: Tensor, mask: Tensor) -> Tensor:
@@ -92,8 +128,8 @@ def _light(images: Tensor, mask: Tensor) -> Tensor:
     return luminance(_mean_outside(images, mask)).clamp(min=1.0)
 
 
-def _outside(x: Tensor, mask: Tensor, changed: Tensor) -> Tensor:
-    return torch.where(mask[:, None] > 0.5, x, changed.clamp(0, 255))
+def _detail(images: Tensor, mask: Tensor) -> Tensor:
+    return _mean_outside(fine_detail(images).abs(), mask).mean(1).clamp(min=1e-2)
 
 
 # -- reading --------------------------------------------------------------------------------------
@@ -114,31 +150,60 @@ def read_background(seen: Glances) -> NDArray[np.float64]:
     return torch.cat([part.double() for part in described], 1).numpy()
 
 
-def _read_brightness(small: Tensor) -> list[float]:
-    return [float(luminance(small.mean((2, 3)))[0]), float(small.mean(1).std())]
+def measure_brightness(images: Tensor, mask: Tensor) -> Tensor:
+    """Logarithm of the light outside the masks, ``[B, 1]``."""
+    return _light(images, mask).log()[:, None]
 
 
-def _read_colour(small: Tensor) -> list[float]:
-    mean = small.mean((2, 3))
-    light = float(luminance(mean)[0])
-    spread = small.amax(1) - small.amin(1)
-    return [float(mean[0, 0] - light), float(mean[0, 2] - light), float(spread.mean())]
+def measure_colour(images: Tensor, mask: Tensor) -> Tensor:
+    """Red and blue over the light outside the masks, ``[B, 2]``."""
+    mean, light = _mean_outside(images, mask), _light(images, mask)
+    return torch.stack([mean[:, 0] - light, mean[:, 2] - light], 1)
 
 
-def _read_sharpness(small: Tensor) -> list[float]:
-    return [float(fine_detail(small).abs().mean().clamp(min=1e-3).log())]
+def measure_sharpness(images: Tensor, mask: Tensor) -> Tensor:
+    """Logarithm of the fine detail outside the masks, ``[B, 1]``."""
+    return _detail(images, mask).log()[:, None]
+
+
+def _read_brightness(seen: Glances) -> NDArray[np.float64]:
+    spread = seen.small.mean(1).std((1, 2))[:, None]
+    return torch.cat([measure_brightness(seen.small, seen.masks), spread], 1).double().numpy()
+
+
+def _read_colour(seen: Glances) -> NDArray[np.float64]:
+    spread = _mean_outside((seen.small.amax(1) - seen.small.amin(1))[:, None], seen.masks)
+    return torch.cat([measure_colour(seen.small, seen.masks), spread], 1).double().numpy()
+
+
+def _read_sharpness(seen: Glances) -> NDArray[np.float64]:
+    return measure_sharpness(seen.small, seen.masks).double().numpy()
+
+
+def _read_vignette(seen: Glances) -> NDArray[np.float64]:
+    rim = F.adaptive_avg_pool2d(seen.small.mean(1, keepdim=True), 6).flatten(1)
+    corners = rim[:, [0, 5, 30, 35]].mean(1) / rim[:, [14, 15, 20, 21]].mean(1).clamp(min=1.0)
+    return torch.stack([falloff(seen.small, seen.masks), corners], 1).double().numpy()
 
 
 BACKGROUND = Cue(
-    "background", "the background", read_background, exchange_background, needs_objects=True,
-    sparing=background_sparing, trial="Put {object} on {theirs}",
+    "background", "the background", read_background, exchange_background, needs_objects=True, cuts=True,
+    trial="Put {object} on {theirs}",
 )  # fmt: skip
 BRIGHTNESS = Cue(
-    "brightness", "the brightness", by_image(_read_brightness), exchange_brightness, comparatives=("darker", "brighter")
-)
+    "brightness", "the brightness", _read_brightness, exchange_brightness, part_of="background",
+    aspect="its brightness", measure=measure_brightness, comparatives=("darker", "brighter"),
+)  # fmt: skip
 SHARPNESS = Cue(
-    "sharpness", "the sharpness", by_image(_read_sharpness), exchange_sharpness, comparatives=("blurrier", "sharper")
-)
+    "sharpness", "the sharpness", _read_sharpness, exchange_sharpness, part_of="background", aspect="its sharpness",
+    measure=measure_sharpness,
+    receives=finer_half, comparatives=("blurrier", "sharper"),
+)  # fmt: skip
 COLOUR = Cue(
-    "colour", "the colour cast", by_image(_read_colour), exchange_colour, part_of="background", aspect="its colour"
-)
+    "colour", "the colour cast", _read_colour, exchange_colour, part_of="background", aspect="its colour",
+    measure=measure_colour,
+)  # fmt: skip
+VIGNETTE = Cue(
+    "vignette", "the fall of light towards the corners", _read_vignette, exchange_vignette, part_of="background",
+    aspect="its fall of light",
+)  # fmt: skip

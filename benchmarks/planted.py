@@ -1,0 +1,203 @@
+"""Pictures with a planted cue: the same images with the cue and without it, so that its true effect can be counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageFilter
+
+import foveate as fv
+from foveate.data.dataset import GroupedDataset
+from foveate.data.images import ArrayImages
+from foveate.files import atomic_file
+from foveate.report.discovery.cues.encoding import jpeg
+
+Pixels = NDArray[np.uint8]
+HABITAT, WATERMARK = "habitat", "watermark"
+BOTH = "habitat and watermark"
+CLEAN = "none"
+
+
+@dataclass(frozen=True)
+class Scenes:
+    """Objects that each stand in two habitats: ``own`` goes with their class, ``other`` with another.
+
+    ``own`` and ``other`` are ``uint8 [n, S, S, 3]``, ``masks`` ``uint8 [n, S, S]``, ``labels`` ``[n]`` (two classes).
+    """
+
+    own: Pixels
+    other: Pixels
+    masks: Pixels
+    labels: NDArray[np.int64]
+    classes: tuple[str, str]
+
+    def in_habitat(self, value: NDArray[np.int64]) -> Pixels:
+        """The images in the habitat of class ``value``, ``[n]``."""
+        return np.where((value == self.labels)[:, None, None, None], self.own, self.other)
+
+
+def critters_scenes(seed: int, n: int, size: int) -> Scenes:
+    """Drawn animals."""
+    made = [
+        fv.data.critters(seed=seed, strength=s, train=n, test=0, target=0, val=0, size=size).train for s in (1.0, 0.0)
+    ]
+    return _scenes(*made)
+
+
+def pets_scenes(root: Path, seed: int, n: int, size: int, split: str) -> Scenes:
+    """Photographs of cats and dogs pasted on forests and seas, from the pictures of one split."""
+
+    def made(strength: float) -> GroupedDataset:
+        counts = {"train": 4, "test": 4, split: n}
+        bench = fv.data.compose(
+            root / "foregrounds.csv", root / "backgrounds.csv", strength={"train": strength, "test": strength},
+            counts=counts, size=size, seed=seed, fg_path="foregrounds/{name}.jpg", fg_mask="masks/{name}.png",
+            fg_label="species", bg_path="backgrounds/{name}.jpg", bg_label="scene", fractions={"val": 0, "target": 0},
+        )  # fmt: skip
+        return getattr(bench, split)
+
+    return _scenes(made(1.0), made(0.0))
+
+
+def _scenes(own: GroupedDataset, other: GroupedDataset) -> Scenes:
+    if own.masks is None:
+        raise ValueError("scenes need masks")
+    pixels = [np.stack([data.images.read(i) for i in range(len(data))]) for data in (own, other)]
+    masks = np.stack([(np.asarray(own.mask(i)) > 0.5).astype(np.uint8) for i in range(len(own))])
+    first, second = own.class_names
+    return Scenes(pixels[0], pixels[1], masks, own.labels, (first, second))
+
+
+def remembered(path: Path, make: Callable[[], Scenes]) -> Scenes:
+    """Scenes from ``path``, made and kept there the first time."""
+    if not path.exists():
+        scenes = make()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_file(path) as temporary, open(temporary, "wb") as file:
+            np.savez(file, own=scenes.own, other=scenes.other, masks=scenes.masks, labels=scenes.labels,
+                     classes=np.asarray(scenes.classes))  # fmt: skip
+    with np.load(path, allow_pickle=False) as held:
+        first, second = (str(name) for name in held["classes"])
+        return Scenes(held["own"], held["other"], held["masks"], held["labels"], (first, second))
+
+
+# -- the cues -------------------------------------------------------------------------------------
+
+Plant = Callable[[Pixels, Pixels, bool, np.random.Generator], Pixels]
+"""``(image [S, S, 3], mask [S, S], whether the cue is there, chance)`` to the image; without it, as it was or its
+opposite."""
+
+
+def _corner(image: Pixels, mask: Pixels, there: bool, rng: np.random.Generator) -> Pixels:
+    side = len(image)
+    if there:
+        image[side // 32 : side // 7, -side // 7 : -side // 32] = 250
+    return image
+
+
+def _watermark(image: Pixels, mask: Pixels, there: bool, rng: np.random.Generator) -> Pixels:
+    """Light stripes like a line of letters, somewhere."""
+    side = len(image)
+    tall, wide = max(5, round(0.14 * side)), round(0.36 * side)
+    top, left = int(rng.integers(0, side - tall)), int(rng.integers(0, side - wide))
+    if there:
+        letters = (np.arange(wide) // max(1, side // 32)) % 2 == 0
+        ink = np.where(letters[None, :, None], 255.0, 20.0)
+        part = image[top : top + tall, left : left + wide]
+        image[top : top + tall, left : left + wide] = (0.2 * part + 0.8 * ink).astype(np.uint8)
+    return image
+
+
+def _frame(image: Pixels, mask: Pixels, there: bool, rng: np.random.Generator) -> Pixels:
+    wide = max(2, round(0.06 * len(image)))
+    if there:
+        inner = image[wide:-wide, wide:-wide].copy()
+        image[:] = (70, 45, 30)
+        image[wide:-wide, wide:-wide] = inner
+    return image
+
+
+def _vignette(image: Pixels, mask: Pixels, there: bool, rng: np.random.Generator) -> Pixels:
+    if there:
+        line = np.linspace(-1, 1, len(image)) ** 2
+        fall = np.exp(-1.8 * (line[:, None] + line[None]) / 2)
+        return (image * fall[..., None]).astype(np.uint8)
+    return image
+
+
+def _brightness(image: Pixels, mask: Pixels, there: bool, rng: np.random.Generator) -> Pixels:
+    return np.clip(image * (1.3 if there else 0.75), 0, 255).astype(np.uint8)
+
+
+def _colour(image: Pixels, mask: Pixels, there: bool, rng: np.random.Generator) -> Pixels:
+    cast = np.array([28, 0, -28]) * (1 if there else -1)
+    return np.clip(image + cast, 0, 255).astype(np.uint8)
+
+
+def _jpeg(image: Pixels, mask: Pixels, there: bool, rng: np.random.Generator) -> Pixels:
+    return jpeg(image, 10) if there else image
+
+
+def _blur(image: Pixels, mask: Pixels, there: bool, rng: np.random.Generator) -> Pixels:
+    return np.asarray(Image.fromarray(image).filter(ImageFilter.GaussianBlur(len(image) / 56))) if there else image
+
+
+def _closer(image: Pixels, mask: Pixels, there: bool, rng: np.random.Generator) -> Pixels:
+    """Seen from closer: the picture enlarged around its object."""
+    if not there or not mask.any():
+        return image
+    side = len(image)
+    half = round(side / 1.6 / 2)
+    middle = [int(np.clip(np.flatnonzero(mask.any(1 - axis)).mean(), half, side - half)) for axis in (0, 1)]
+    box = (middle[1] - half, middle[0] - half, middle[1] + half, middle[0] + half)
+    return np.asarray(Image.fromarray(image).crop(box).resize((side, side), Image.Resampling.BICUBIC))
+
+
+def _collar(image: Pixels, mask: Pixels, there: bool, rng: np.random.Generator) -> Pixels:
+    """A band of one colour around the object."""
+    if there and mask.any():
+        rows = np.flatnonzero(mask.any(1))
+        at, wide = rows[0] + round(0.45 * len(rows)), max(2, round(0.13 * len(rows)))
+        band = np.zeros_like(mask, dtype=bool)
+        band[at : at + wide] = mask[at : at + wide] > 0
+        image[band] = (240, 20, 200)
+    return image
+
+
+PLANTS: dict[str, Plant] = {
+    "corner": _corner, WATERMARK: _watermark, "frame": _frame, "vignette": _vignette, "brightness": _brightness,
+    "colour": _colour, "jpeg": _jpeg, "blur": _blur, "closer": _closer, "collar": _collar,
+}  # fmt: skip
+EXPECTED: dict[str, tuple[str, ...]] = {
+    HABITAT: ("background",), "corner": ("corner-tr",), WATERMARK: ("mark",), "frame": ("frame",),
+    "vignette": ("vignette",), "brightness": ("brightness",), "colour": ("colour",), "jpeg": ("jpeg",),
+    "blur": ("sharpness",), "closer": ("size",), "collar": ("object-mark",), BOTH: ("background", "mark"), CLEAN: (),
+}  # fmt: skip
+"""The cue that a planted one is expected to be named as; both, where there are two."""
+
+
+def tied(labels: NDArray[np.int64], strength: float, rng: np.random.Generator) -> NDArray[np.int64]:
+    """A value that is the label's in ``strength`` of the images."""
+    return np.where(rng.random(len(labels)) < strength, labels, 1 - labels)
+
+
+def planted(scenes: Scenes, kind: str, habitat: NDArray[np.int64], value: NDArray[np.int64], seed: int) -> Pixels:
+    """The images in habitats with the cue of a kind where ``value`` is 1, ``uint8 [n, S, S, 3]``."""
+    pixels = scenes.in_habitat(habitat).copy()
+    plant = PLANTS.get(WATERMARK if kind == BOTH else kind)
+    if plant is None:
+        return pixels
+    for i in range(len(pixels)):
+        pixels[i] = plant(pixels[i], scenes.masks[i], bool(value[i]), np.random.default_rng([seed, i]))
+    return pixels
+
+
+def dataset(scenes: Scenes, pixels: Pixels, masks: bool = False, name: str = "planted") -> GroupedDataset:
+    """Images without attributes, and without masks unless they are wanted."""
+    held: Any = ArrayImages(scenes.masks * 255) if masks else None
+    return GroupedDataset(ArrayImages(pixels, name), scenes.labels, list(scenes.classes), masks=held, name=name)

@@ -1,0 +1,191 @@
+"""All experiments with one model: every cue by itself, what holds what, and marks that sit anywhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from foveate.report.discovery.cues import EXCHANGED, Cue
+from foveate.report.discovery.cues.object_mark import OBJECT_MARK, find_mark, marked, object_mark
+from foveate.report.discovery.experiments import (
+    ERROR,
+    Pull,
+    PullPlan,
+    Sheet,
+    drawn_pairs,
+    exchange,
+    measure_pull,
+    planned_looks,
+    pull_of_pairs,
+)
+from foveate.report.discovery.judgement import HINT
+from foveate.report.discovery.marks import MARK, PUT, Box, find_marks, mark_pairs, with_marks, without_marks
+from foveate.report.discovery.nested import (
+    ADDS,
+    COMPARED,
+    LEAST_LEFT,
+    LEFT,
+    STANDS,
+    Nesting,
+    disentangle,
+    share_held,
+    shared,
+)
+from foveate.report.gaps import FOUND_GAP
+
+MIMICS = 0.75
+"""A property of the whole picture that loses a quarter of its pull with the marks comes from them: windows seldom hold
+a mark wholly."""
+ALIKE = 0.6
+"""A property of the whole picture with this share of a mark's pull makes the mark's colour."""
+TESTS = len(EXCHANGED) + 2
+"""Experiments a model is put to: each cue, marks that sit anywhere, and a mark on the object."""
+
+
+@dataclass
+class Inquiry:
+    """The experiments with one model.
+
+    Attributes:
+        sheet: the images.
+        features: the cues in numbers for every row of the sheet, by key.
+        logits: ``uint8 [B, 3, H, W]`` to the model's scores ``[B, K]``.
+        named: scores to the classes they name ``[B]``, negative for none.
+        estimated: whether masks are guesses, so that a tight cut needs a generous one to bear it out.
+        deadline: a moment of :func:`time.monotonic` after which no further look is begun.
+        pulls, nesting, marks: what was found.
+    """
+
+    sheet: Sheet
+    features: Mapping[str, NDArray[np.float64]]
+    logits: Callable[[Tensor], NDArray[np.float32]]
+    named: Callable[[NDArray[np.float32]], NDArray[np.int64]]
+    estimated: bool = False
+    seed: int = 0
+    deadline: float | None = None
+    pulls: list[Pull] = field(default_factory=list)
+    nesting: Nesting = field(default_factory=Nesting)
+    marks: dict[int, Box] = field(default_factory=dict)
+
+    def run(self) -> Inquiry:
+        for cue in EXCHANGED:
+            found = self._pull(cue)
+            if found is not None:
+                self.pulls.append(found)
+        self._on_the_object()
+        accused = [pull for pull in self.pulls if accuses(pull)]
+        if len(accused) > 1:
+            self.nesting = disentangle(self.sheet, self.predict, accused, self.features)
+        self._colours_of_the_picture(accused)
+        whole = next((pull for pull in accused if pull.cue.key == "background"), None)
+        if whole is not None:
+            by = self.nesting.explained.get(whole.cue.key)
+            if by is None or by.aspect is not None:  # the marks of a text look like sharpness
+                self._search(whole, [pull for pull in accused if pull.cue.key not in self.nesting.explained])
+        return self
+
+    def predict(self, batch: Tensor) -> NDArray[np.int64]:
+        return self.named(self.logits(batch))
+
+    def shown(self, cue: Cue, recipients: Sequence[int], donors: Sequence[int]) -> Tensor:
+        """The exchange as it was made, ``uint8 [B, 3, H, W]``."""
+        if cue.key == MARK.key:
+            return exchange(with_marks(self.sheet, self.marks), PUT, recipients, donors)
+        return exchange(self.sheet, cue, recipients, donors)
+
+    def _plan(self, cue: Cue, generous: bool = False) -> PullPlan:
+        looks = planned_looks(len(self.sheet))
+        return PullPlan(looks, TESTS, self.features.get(cue.key), generous, self._late)
+
+    def _late(self) -> bool:
+        return self.deadline is not None and time.monotonic() > self.deadline
+
+    def _pull(self, cue: Cue) -> Pull | None:
+        """One cue; where its cut is only estimated and turns answers, the generous cut too."""
+        if cue.measure is not None and not shared(self.sheet, cue):
+            cue = cue.outside()
+        found = measure_pull(self.sheet, cue, self.predict, plan=self._plan(cue), seed=self.seed)
+        if found is None or not (cue.cuts and self.estimated) or not accuses(found):
+            return found
+        plan = self._plan(cue, generous=True)
+        wide = measure_pull(
+            self.sheet, cue, self.predict, plan=plan, drawn=np.asarray(found.pairs, dtype=np.int64), seed=self.seed
+        )
+        return replace(found, generous=wide)
+
+    def _on_the_object(self) -> None:
+        """Look for a mark on the object in every second image; if there is one, exchange it in the others."""
+        sheet = self.sheet
+        half = np.arange(len(sheet)) % 2 == 0
+        mark = find_mark(sheet.images[half], sheet.masks[half], sheet.labels[half], sheet.predictions[half])
+        if mark is None:
+            return
+        cue = object_mark(mark)
+        share = marked(sheet.images, sheet.masks, mark).mean((1, 2)).double().numpy()[:, None]
+        plan = replace(self._plan(cue), features=share)
+        drawn = drawn_pairs(sheet, cue, plan, self.seed)
+        found = measure_pull(sheet, cue, self.predict, plan=plan, drawn=drawn[~half[drawn[:, 0]]], seed=self.seed)
+        if found is not None:
+            self.pulls.append(found)
+
+    def _colours_of_the_picture(self, accused: Sequence[Pull]) -> None:
+        """Blur, JPEG or a cast make colours on the object that others do not have: no mark when they pull alike."""
+        mark = next((pull for pull in accused if pull.cue.key == OBJECT_MARK.key), None)
+        of_all = [p for p in accused if p.cue.aspect is not None and p.cue.key not in self.nesting.explained]
+        strongest = max(of_all, key=lambda pull: pull.value, default=None)
+        if mark is not None and strongest is not None and strongest.value >= ALIKE * mark.value:
+            self.nesting.explained[mark.cue.key] = strongest.cue
+
+    def _search(self, whole: Pull, others: Sequence[Pull]) -> None:
+        """Look for a mark beside the object that explains the background's pull, or stands beside it.
+
+        ``others`` are the cues that stand so far: a mark in a known place is that place's, and what donors lose with
+        their marks was the marks'.
+        """
+        self.marks = find_marks(self.sheet, self.logits)
+        drawn = mark_pairs(self.sheet, self.marks, np.random.default_rng([self.seed, 4]))
+        there = with_marks(self.sheet, self.marks)
+        found = measure_pull(there, PUT, self.predict, plan=self._plan(PUT), drawn=drawn, seed=self.seed)
+        if found is None:
+            return
+        self.pulls.append(replace(found, cue=MARK))
+        if not accuses(found):
+            return
+        pairs, explained = found.pairs[:COMPARED], self.nesting.explained
+        own = pull_of_pairs(there, PUT, self.predict, pairs)
+        for place in (pull.cue for pull in others if pull.cue.region is not None):
+            if pull_of_pairs(there, PUT.without(place), self.predict, pairs) < STANDS * own:
+                explained[MARK.key] = place
+                return
+        bare = without_marks(self.sheet, self.marks)
+
+        def with_and_without(cue: Cue) -> tuple[float, float]:
+            full = pull_of_pairs(self.sheet, cue, self.predict, pairs)
+            return full, pull_of_pairs(bare, cue, self.predict, pairs)
+
+        full, rest = with_and_without(whole.cue)
+        held = self.nesting.holds[MARK.key] = share_held(full, rest)
+        if held < ADDS:
+            explained[MARK.key] = explained.get(whole.cue.key, whole.cue)
+            return
+        stands = rest >= max(LEFT * full, LEAST_LEFT)
+        for pull in others:
+            if pull.cue.aspect is not None:
+                full, rest = with_and_without(pull.cue)
+                drawn_sharply = pull.cue.key == "sharpness" and found.value >= STANDS * pull.value
+                if drawn_sharply or rest < max(MIMICS * full, FOUND_GAP / 2):
+                    explained[pull.cue.key] = MARK
+        if not stands:
+            explained[whole.cue.key] = MARK
+        elif (by := explained.get(whole.cue.key)) is not None and by.key in explained:
+            del explained[whole.cue.key]  # what seemed to explain it was the mark, and without that it still pulls
+
+
+def accuses(pull: Pull) -> bool:
+    """Whether a pull is worth asking further about: surely above zero among so many tests, and not tiny."""
+    return pull.p * TESTS < ERROR and pull.value >= HINT

@@ -1,0 +1,178 @@
+"""Which cue explains a pull: a frame is part of the background, and a mark in a corner part of the frame.
+
+Exchanging the whole exchanges its parts as well, and a part of a scene shows something of the scene. So of two cues
+that both turn answers each is exchanged once more with the other given back (:meth:`Cue.without`), on the same images:
+what is left of the pull is its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from foveate.report.discovery.cues import BY_KEY, Cue
+from foveate.report.discovery.experiments import Predict, Pull, Sheet, Triple, pull_of_pairs
+from foveate.report.gaps import FOUND_GAP
+
+COMPARED = 80
+"""Images on which an exchange and the same exchange without a part are compared."""
+STANDS = 0.4
+"""A part that keeps this share of its pull when another is given back counts beside it."""
+LEFT, LEAST_LEFT = 0.45, 0.13
+"""A whole that keeps this share of its pull, and this much of it, when its parts are given back counts beside them."""
+ADDS = 0.2
+"""A part that takes less than this share from the pull of the whole is only a bit of it."""
+ALONG = 0.5
+"""A property of the whole picture is shared by the objects when they go at least half of its way."""
+SAID = 0.05
+"""Share of a property's variation within classes that must go with the answers to tell what the model reads."""
+SMALLER = 0.1
+"""Of two parts that pull alike the smaller one goes first."""
+WORTH = 0.3
+"""A part with less than this share of the whole's pull is a bit of it without being asked."""
+
+
+@dataclass
+class Nesting:
+    """Which accused cue is explained by which, and how much of a whole's pull a part holds, by key."""
+
+    explained: dict[str, Cue] = field(default_factory=dict)
+    holds: dict[str, float] = field(default_factory=dict)
+
+
+def wholes(cue: Cue) -> list[str]:
+    """Keys of the cues that hold this one, the nearest first.
+
+    >>> wholes(BY_KEY["corner-tr"])
+    ['frame', 'background']
+    """
+    out = []
+    while cue.part_of is not None and cue.part_of in BY_KEY:
+        cue = BY_KEY[cue.part_of]
+        out.append(cue.key)
+    return out
+
+
+def disentangle(
+    sheet: Sheet, predict: Predict, accused: Sequence[Pull], features: Mapping[str, NDArray[np.float64]] | None = None
+) -> Nesting:
+    """Tell accused cues apart that hold each other.
+
+    First the parts among themselves, strongest first: one that loses its pull when a stronger one is given back is
+    explained by it. Then the whole: it stands when enough of its pull is left with the remaining parts given back. The
+    colour of a scene is the scene's: what the objects do not share is no property of the picture.
+    """
+    found = Nesting()
+    whole = next((pull for pull in accused if pull.cue.key == "background"), None)
+    parts = sorted(
+        (p for p in accused if wholes(p.cue)), key=lambda pull: -pull.value * (1 + SMALLER * len(wholes(pull.cue)))
+    )
+    if whole is not None:
+        for pull in parts:
+            if pull.value < WORTH * whole.value or not shared(sheet, pull.cue):
+                found.explained[pull.cue.key] = whole.cue
+    kept: list[Pull] = []
+    for pull in parts:
+        if pull.cue.key in found.explained:
+            continue
+        by = next((strong for strong in kept if not _stands(sheet, predict, pull, strong)), None)
+        if by is None:
+            kept.append(pull)
+        else:
+            found.explained[pull.cue.key] = by.cue
+    if whole is not None:
+        _of_the_whole(sheet, predict, whole, kept, found, features or {})
+    return found
+
+
+def shared(sheet: Sheet, cue: Cue) -> bool:
+    """Whether the objects show a property of the whole picture as their surroundings do.
+
+    Between images of one class that the model names differently, how far do the objects differ in it, for every step
+    that the surroundings differ?
+    """
+    if cue.measure is None:
+        return True
+    images, tight = sheet.images.float(), sheet.masks if sheet.tight is None else sheet.tight
+    outside = cue.measure(images, sheet.masks.float()).double().numpy()
+    inside = cue.measure(images, 1 - _core(tight.float())).double().numpy()
+    for values in (outside, inside):
+        for label in np.unique(sheet.labels):
+            values[sheet.labels == label] -= values[sheet.labels == label].mean(0)
+    met = along = 0.0
+    for label in np.unique(sheet.labels):
+        for answer in np.unique(sheet.predictions):
+            mine = (sheet.labels == label) & (sheet.predictions == answer)
+            if mine.any():
+                out, in_ = outside[mine].mean(0), inside[mine].mean(0)
+                met, along = met + mine.sum() * float(out @ out), along + mine.sum() * float(out @ in_)
+    if met < SAID * float((outside**2).sum()):  # the answers do not tell; how the images vary by themselves does
+        met, along = float((outside**2).sum()), float((outside * inside).sum())
+    return along > ALONG * met
+
+
+def _core(mask: Tensor) -> Tensor:
+    """The inner part of the masks ``[B, H, W]``, away from their rims, where there is one."""
+    reach = max(1, round(0.05 * min(mask.shape[-2:])))
+    inner = 1 - F.max_pool2d(1 - (mask > 0.5).float()[:, None], 2 * reach + 1, 1, reach)[:, 0]
+    return torch.where(inner.amax((1, 2), keepdim=True) > 0, inner, (mask > 0.5).float())
+
+
+def _stands(sheet: Sheet, predict: Predict, pull: Pull, strong: Pull) -> bool:
+    pairs = pull.pairs[:COMPARED]
+    own = pull_of_pairs(sheet, pull.cue, predict, pairs)
+    return pull_of_pairs(sheet, pull.cue.without(strong.cue), predict, pairs) >= max(STANDS * own, FOUND_GAP / 2)
+
+
+def _of_the_whole(
+    sheet: Sheet,
+    predict: Predict,
+    whole: Pull,
+    kept: Sequence[Pull],
+    found: Nesting,
+    features: Mapping[str, NDArray[np.float64]],
+) -> None:
+    if not kept:
+        return
+    pairs = whole.pairs[:COMPARED]
+    full = pull_of_pairs(sheet, whole.cue, predict, pairs)
+    for pull in kept:
+        mine, of = _given_back_to(pull.cue, whole, features), full
+        if mine != pairs:
+            of = pull_of_pairs(sheet, whole.cue, predict, mine)
+        rest = pull_of_pairs(sheet, whole.cue.without(pull.cue), predict, mine)
+        found.holds[pull.cue.key] = share_held(of, rest)
+    bare = whole.cue
+    for pull in kept:
+        bare = bare.without(pull.cue)
+    rest = full * (1 - max(found.holds.values())) if len(kept) == 1 else pull_of_pairs(sheet, bare, predict, pairs)
+    if rest >= max(LEFT * full, LEAST_LEFT):
+        for pull in kept:
+            if pull.cue.aspect is not None or found.holds[pull.cue.key] < ADDS:
+                found.explained[pull.cue.key] = whole.cue
+    else:
+        found.explained[whole.cue.key] = max(kept, key=lambda pull: found.holds[pull.cue.key]).cue
+
+
+def _given_back_to(cue: Cue, whole: Pull, features: Mapping[str, NDArray[np.float64]]) -> tuple[Triple, ...]:
+    """The pairs of the whole's exchange in which a part can be given back: coarse images, where it only coarsens."""
+    if cue.receives is None or cue.key not in features:
+        return whole.pairs[:COMPARED]
+    fine = cue.receives(features[cue.key])
+    coarse = tuple(pair for pair in whole.pairs if not fine[pair[0]])[:COMPARED]
+    return coarse if len(coarse) >= COMPARED // 4 else whole.pairs[:COMPARED]
+
+
+def share_held(full: float, rest: float) -> float:
+    """How much of a pull goes with a part, when ``rest`` is left without it.
+
+    >>> share_held(0.6, 0.15), share_held(0.6, 0.7), share_held(0.0, 0.0)
+    (0.75, 0.0, 0.0)
+    """
+    return 0.0 if full <= 0 else min(1.0, max(0.0, 1 - rest / full))
