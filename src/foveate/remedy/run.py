@@ -21,7 +21,7 @@ from foveate.measure import NO_ANSWER
 from foveate.remedy.choosing import Rule
 from foveate.remedy.dividing import Division, divide
 from foveate.remedy.exchanging import Cutouts, MadeSet, make_set
-from foveate.remedy.kinds import Attempt, Remedy, State, Supply
+from foveate.remedy.kinds import Attempt, Means, Remedy, State, Supply
 from foveate.remedy.records import Desk, check_out, key_of
 from foveate.remedy.result import Cure
 from foveate.remedy.sources import BalancedSet, available, drawn, in_memory
@@ -190,7 +190,7 @@ class _Run:
         sets, missing = available(self.division, made, found, self.seed)
         remedies, result.attempts = remedies_for(self.model, sets, missing)
         order = {remedy: self._estimate(remedy, sets, speed, validation) for remedy in remedies}
-        for remedy in sorted(remedies, key=lambda r: order[r]):
+        for remedy in sorted(remedies, key=lambda r: (list(Means).index(r.means), order[r])):
             self._try(remedy, order[remedy], result, sets, validation)
 
     def _estimate(self, remedy: Remedy, sets: dict[Supply, BalancedSet], speed: Speed, validation: Validation) -> float:
