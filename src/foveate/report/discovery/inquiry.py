@@ -177,7 +177,8 @@ class Inquiry:
         for pull in others:
             if pull.cue.aspect is not None:
                 full, rest = with_and_without(pull.cue)
-                if rest < max(MIMICS * full, FOUND_GAP / 2):
+                drawn_sharply = pull.cue.key == "sharpness" and found.value >= STANDS * pull.value
+                if drawn_sharply or rest < max(MIMICS * full, FOUND_GAP / 2):
                     explained[pull.cue.key] = MARK
         if not stands:
             explained[whole.cue.key] = MARK
