@@ -45,9 +45,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import foveate as fv
-from benchmarks.discovery_study import planted
 from foveate.data.benchmark import Benchmark
 from foveate.data.dataset import GroupedDataset
+from foveate.data.images import ArrayImages
 from foveate.data.preprocess import Preprocess
 from foveate.files import atomic_file
 
@@ -94,19 +94,29 @@ def pixels_of(data: GroupedDataset) -> Tensor:
 
 
 def with_truth(data: GroupedDataset, cue: str, strength: float, seed: int) -> tuple[GroupedDataset, GroupedDataset]:
-    """Images with ``cue`` planted and nothing but labels, and the same with the true attribute for measuring."""
-    bare = planted(data, cue, strength, seed)
+    """Images with ``cue`` planted and nothing but labels, and the same with the true attribute for measuring.
+
+    A corner gets a light square for the second class, brightness a factor of 1.3 for the second and 0.75 for the first;
+    in ``strength`` of the images, and the other way round in the rest.
+    """
+    pixels = np.stack([data.images.read(i) for i in range(len(data))]).copy()
+    truth = data.attributes
     if cue in ("corner", "brightness"):
-        rng = np.random.default_rng(seed)  # the draw that `planted` makes
+        rng = np.random.default_rng(seed)
         truth = np.where(rng.random(len(data)) < strength, data.labels, 1 - data.labels)
-    else:
-        assert data.attributes is not None
-        truth = data.attributes
-    measured = GroupedDataset(
-        bare.images, bare.labels, bare.class_names, attributes=truth, attribute_names=["first", "second"],
-        name=data.name,
-    )  # fmt: skip
-    return bare, measured
+    assert truth is not None
+    side = pixels.shape[1]
+    for i, value in enumerate(truth):
+        if cue == "corner" and value:
+            pixels[i, side // 32 : side // 7, -side // 7 : -side // 32] = 250
+        elif cue == "brightness":
+            pixels[i] = np.clip(pixels[i] * (1.3 if value else 0.75), 0, 255).astype(np.uint8)
+    source = ArrayImages(pixels, data.name)
+    bare = GroupedDataset(source, data.labels, data.class_names, name=data.name)
+    names = ["first", "second"]
+    return bare, GroupedDataset(
+        source, data.labels, data.class_names, attributes=truth, attribute_names=names, name=data.name
+    )
 
 
 def critters_data(cue: str, seed: int) -> tuple[Benchmark, GroupedDataset, GroupedDataset]:

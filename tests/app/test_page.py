@@ -244,3 +244,31 @@ def test_painting_asks_the_model(tab: Any) -> None:
     expect(tab.locator("#answer .fv-prediction").first).to_be_visible(timeout=WAIT)
     expect(tab.locator("#answer")).to_contain_text("cannot see the rest")
     expect(tab.locator("#answer")).to_contain_text("mean colour")
+
+
+def test_the_audit_tab_gives_a_verdict_and_offers_a_cure_where_it_is_needed(
+    tab: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from foveate.app import actions
+    from foveate.app.curing import Job
+    from foveate.report import Level
+
+    class Said:
+        verdict = "erm leans on <b>the background</b>."
+
+        def __init__(self, level: Level):
+            self.verdicts = {name: type("V", (), {"level": level}) for name in ("ifam", "erm")}
+
+    found = [Said(Level.NONE), Said(Level.FOUND)]
+    monkeypatch.setattr(actions, "audit_job", lambda *a: Job(lambda say: found.pop(0)))
+    monkeypatch.setattr(actions, "cure_job", lambda *a: Job(lambda say: say("[9:59 left] trying DFR")))
+    monkeypatch.setattr(actions, "shown_cure", lambda *a: '<div class="fv-cure" data-outcome="cured">after</div>')
+    tab.get_by_role("tab", name="Audit and cure").click()
+    tab.locator("#audit").click()
+    expect(tab.locator('#verdict [data-level="none"]')).to_be_visible(timeout=WAIT)
+    expect(tab.locator("#cure")).to_be_hidden()
+    tab.locator("#audit").click()
+    expect(tab.locator('#verdict [data-level="found"]')).to_be_visible(timeout=WAIT)
+    expect(tab.locator("#verdict")).to_contain_text("<b>the background</b>")
+    tab.locator("#cure").click()
+    expect(tab.locator('#cured [data-outcome="cured"]')).to_have_text("after", timeout=WAIT)

@@ -84,6 +84,28 @@ def test_an_onnx_box_is_saved_with_its_restriction(data: Any, tmp_path: Path) ->
         fv.load(folder)
 
 
+def test_an_onnx_file_with_its_weights_elsewhere_is_run_and_not_saved(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    onnx = pytest.importorskip("onnx")
+    from onnx import TensorProto, helper, numpy_helper
+
+    nodes = [
+        helper.make_node("GlobalAveragePool", ["x"], ["pooled"]), helper.make_node("Flatten", ["pooled"], ["flat"]),
+        helper.make_node("MatMul", ["flat", "w"], ["y"]),
+    ]  # fmt: skip
+    values = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", 3, 32, 32])]
+    given = [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["b", 2])]
+    weights = [numpy_helper.from_array(np.ones((3, 2), np.float32), "w")]
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", values, given, weights), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
+    assert (tmp_path / "m.data").exists()
+    box = fv.wrap(tmp_path / "m.onnx", ["cat", "duck"])
+    with pytest.raises(ModelError, match="second file"):
+        box.save(tmp_path / "kept")
+
+
 def test_settings_and_bases_that_do_not_fit(box: fv.Wrapped, data: Any) -> None:
     with pytest.raises(FoveateError, match="goes around a fitted or wrapped model"):
         fv.Restricted().fit(data.target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from foveate.remedy.choosing import Rule
 from foveate.remedy.dividing import divide
 from foveate.remedy.exchanging import Cutouts, make_set
 from foveate.remedy.kinds import Attempt, Counted, Means, Remedy, Showing, State, Supply
+from foveate.remedy.run import whole_cues
 from foveate.remedy.sources import BalancedSet, available, drawn, in_memory
 from foveate.remedy.trying import Speed, Validation, remedies_for
 from foveate.report.discovery.cues import BY_KEY
@@ -233,3 +235,11 @@ def test_validation_counts_real_and_exchanged_images_of_every_class(model: fv.Wr
     assert (found.real, found.worst.accuracy, found.average, found.follows) == (1.0, 0.0, 0.5, 1.0)
     grouped = boxes(attributes=True)
     assert [c.name for c in Validation(grouped, None, grouped).standing(model).cells] == ["dark/red", "light/blue"]
+
+
+def test_the_whole_cue_is_exchanged_although_its_experiment_spared_something() -> None:
+    """An experiment may leave alone what has a pull of its own; left alone here, it would tell the class."""
+    background = BY_KEY["background"]
+    spared = replace(background, exchange=lambda x, mask, donor, donor_mask: x)
+    assert [cue.exchange for cue in whole_cues([spared])] == [background.exchange]
+    assert whole_cues([BY_KEY["compression"]]) == []

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from PIL import Image
 
 from foveate.app import render
+from foveate.app.curing import audit_job, cure_job, place_of, shown_audit, shown_cure
 from foveate.app.guard import UPLOAD_BYTES
 from foveate.app.pictures import Picture, PictureFiles
 from foveate.app.state import Session, Shown, Which
@@ -62,6 +63,10 @@ class Actions:
     figures: Any
     editor: Any
     answer: Any
+    verdict: Any
+    minutes: Any
+    cure: Any
+    cured: Any
 
     # -- what is shown --------------------------------------------------------------------
 
@@ -290,6 +295,39 @@ class Actions:
             seen = render.figure(shown.seen, f"what it was asked about: {100 * shown.coverage:.0f} %; it {how}")
             told.append(f'<div class="fv-figures">{seen}</div>' + render.verdict(model, shown, name=len(pairs) > 1))
         return f'<div class="fv-detail">{"".join(told)}</div>'
+
+    def on_audit(self, model: str) -> Iterator[dict[Any, Any]]:
+        """Audit a model; the button that cures appears with a verdict that asks for it."""
+        job = audit_job(self.session, model)
+        asking = self.gr.Button(visible=False)
+        for line in job.lines():
+            yield {self.verdict: render.message(line), self.cure: asking, self.cured: ""}
+        found = job.result
+        wanted = found.verdicts[model].level.accuses
+        yield {
+            self.verdict: shown_audit(found, model),
+            self.cure: self.gr.Button(f"Cure {model}", visible=wanted),
+            self.minutes: self.gr.Slider(visible=wanted),
+        }
+
+    def on_cure(self, model: str, minutes: float) -> Iterator[dict[Any, Any]]:
+        """Cure a model, with a line on how far it is; then before and after."""
+        job = cure_job(self.session, model, float(minutes))
+        for line in job.lines():
+            yield {self.cured: render.message(line)}
+        yield {self.cured: shown_cure(job.result, place_of(self.session, model))}
+
+    def _telling(self, handler: Callable[..., Iterator[dict[Any, Any]]]) -> Callable[..., Iterator[dict[Any, Any]]]:
+        """As :meth:`_told`, for what says more than one thing."""
+
+        @functools.wraps(handler)
+        def told(*given: Any) -> Iterator[dict[Any, Any]]:
+            try:
+                yield from handler(*given)
+            except FoveateError as error:
+                yield {self.message: render.message(str(error), "bad")}
+
+        return told
 
     def on_tab(self, current: dict[str, Any]) -> dict[Any, Any]:
         return {self.editor: self._canvas(current)}

@@ -110,6 +110,8 @@ class Page(Actions):
                         self._intervention()
                     with gr.Tab("Paint a mask") as tab:
                         self._painting(start)
+                    with gr.Tab("Audit and cure"):
+                        self._curing()
             self._wire(tab, blocks)
         return blocks
 
@@ -178,6 +180,22 @@ class Page(Actions):
             with gr.Column(scale=3, min_width=240):
                 self.answer = gr.HTML("", elem_id="answer")
 
+    def _curing(self) -> None:
+        gr, session = self.gr, self.session
+        gr.HTML(
+            '<p class="fv-small">Does the model lean on a shortcut? The audit exchanges properties between images and '
+            "watches the answers. Where it finds something, a cure can be tried: it makes images in which that says "
+            "nothing about the class, tries remedies on them and keeps the best. Your model stays as it is.</p>"
+        )
+        self.patient = gr.Radio(
+            session.models, value=session.models[0], label="Model", visible=len(session.models) > 1, elem_id="patient"
+        )
+        self.examine = gr.Button("Audit", variant="primary", size="sm", elem_id="audit", min_width=110)
+        self.verdict = gr.HTML("", elem_id="verdict")
+        self.minutes = gr.Slider(1, 60, value=10, step=1, label="Minutes", visible=False, elem_id="minutes")
+        self.cure = gr.Button("Cure", variant="primary", size="sm", elem_id="cure", visible=False, min_width=110)
+        self.cured = gr.HTML("", elem_id="cured")
+
     # -- what happens ---------------------------------------------------------------------
 
     def _wire(self, tab: Any, blocks: Any) -> None:
@@ -223,6 +241,13 @@ class Page(Actions):
         loaded = on(blocks.load, self.on_load, [self.model, self.current], begun, clears=False)
         on(loaded.then, self.on_filter, browse, gallery, clears=False)
         on(tab.select, self.on_tab, [self.current], [self.editor])
+        # minutes of work: in a line of their own, so that the rest of the page goes on answering
+        long: dict[str, Any] = {
+            "api_visibility": "private", "show_progress": "hidden", "concurrency_id": "cure", "concurrency_limit": 1
+        }  # fmt: skip
+        seen = [self.verdict, self.cure, self.minutes, self.cured, self.message]
+        self.examine.click(self._telling(self.on_audit), [self.patient], seen, **long)
+        self.cure.click(self._telling(self.on_cure), [self.patient, self.minutes], [self.cured, self.message], **long)
 
     # -- serving --------------------------------------------------------------------------
 

@@ -85,6 +85,38 @@ def read_onnx(path: str | Path) -> OnnxGraph:
         raise ModelError(f"{path} is not a readable ONNX file: {error}.") from error
 
 
+def reads_other_files(content: bytes) -> bool:
+    """Whether any tensor of an ONNX model lies in a second file; True also for bytes that cannot be told."""
+    try:
+        graphs = [value for field, value in _fields(memoryview(content)) if field == 7]
+        return any(isinstance(graph, memoryview) and _elsewhere(graph) for graph in graphs)
+    except (ValueError, IndexError, RecursionError):
+        return True
+
+
+def _elsewhere(graph: memoryview) -> bool:
+    """Initialisers of a graph, and the tensors and graphs among the attributes of its nodes."""
+    for field, value in _fields(graph):
+        if not isinstance(value, memoryview) or field not in (1, 5, 15):
+            continue
+        if field == 5 and _external(value):
+            return True
+        if field == 15 and any(isinstance(part, memoryview) and _external(part) for _, part in _fields(value)):
+            return True
+        if field == 1:
+            for _, attribute in ((f, v) for f, v in _fields(value) if f == 5 and isinstance(v, memoryview)):
+                for kind, inner in _fields(attribute):
+                    if not isinstance(inner, memoryview):
+                        continue
+                    if (kind in (5, 10) and _external(inner)) or (kind in (6, 11) and _elsewhere(inner)):
+                        return True
+    return False
+
+
+def _external(tensor: memoryview) -> bool:
+    return any(field == 13 or (field == 14 and value == 1) for field, value in _fields(tensor))
+
+
 def _graph(data: memoryview) -> OnnxGraph:
     graphs = [value for field, value in _fields(data) if field == 7 and isinstance(value, memoryview)]
     if len(graphs) != 1:

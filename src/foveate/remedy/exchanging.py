@@ -9,9 +9,11 @@ A model that learns from such images learns whatever still tells the class, so m
 - Nothing of the old cue may stay. Generous masks leave a rim of the old surroundings around the object; here they are
   tight. The audit keeps the look of the object where objects do not share a property of the picture; here it is
   exchanged all over.
-- Editing may not tell the class either. Images with the cue of their own class go through the same hands: to the cue of
-  another class, and back. Images as they come are not learned from: a network tells them from edited ones, and would
-  learn to trust the cue wherever nothing was edited.
+- Editing may not tell the class either. Images with the cue of their own class go through exactly the same hands as
+  those with another's. What cannot be undone (brightness that clips, detail that is lost) both take on: the one goes to
+  its own class and then to another, the other the other way round. Were one of the two edited more, a network would
+  read the editing. Images as they come are not learned from: a network tells them from edited ones, and would learn to
+  trust the cue wherever nothing was edited.
 """
 
 from __future__ import annotations
@@ -134,7 +136,7 @@ def exchanged(cutouts: Cutouts, recipient: int, donors: Sequence[int], cues: Seq
         for cue in cues:
             if cue.exchange is None:
                 raise ValueError(f"'{cue.key}' cannot be exchanged")
-            if cue.region is None and not cue.needs_objects:  # of the whole picture
+            if _all_over(cue):
                 image = cue.exchange(image, nowhere, other, nowhere)
             else:
                 image = cue.exchange(image, mask, other, theirs)
@@ -142,12 +144,17 @@ def exchanged(cutouts: Cutouts, recipient: int, donors: Sequence[int], cues: Seq
     return as_pixels(image)
 
 
+def _all_over(cue: Cue) -> bool:
+    """Whether it is a property of the whole picture, which lives at no place and apart from no object."""
+    return cue.region is None and not cue.needs_objects
+
+
 @dataclass(frozen=True)
 class MadeSet:
     """A dataset whose groups are (label, class that the cue speaks for).
 
     Attributes:
-        alike: with the cue of another class and then of their own again.
+        alike: with the cue of another image of their own class.
         other: with the cue of another class.
     """
 
@@ -181,11 +188,13 @@ def make_set(
             f"{data.name} has usable images of one class only; exchanging between classes needs at least two."
         )
     rng = np.random.default_rng([seed, 3])
+    by_way = any(_all_over(cue) for cue in cues)  # what replaces pixels leaves nothing of an exchange before it
     rows: dict[str, list[tuple[int, ...]]] = {"alike": [], "other": []}
     for i, label in enumerate(labels):
         others = [int(rng.choice(pools[k])) for k in rng.permutation([k for k in pools if k != label])[:OTHERS]]
-        rows["other"] += [(i, donor) for donor in others]
-        rows["alike"].append((i, others[0], int(rng.choice(pools[int(label)]))))
+        own = int(rng.choice(pools[int(label)]))
+        rows["other"] += [(i, own, donor) if by_way else (i, donor) for donor in others]
+        rows["alike"].append((i, others[0], own) if by_way else (i, own))
     names = [f"{cues[0].noun} like {c}" for c in data.class_names]
 
     def dataset(kind: str) -> GroupedDataset:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,13 +21,14 @@ from foveate.measure import NO_ANSWER
 from foveate.remedy.choosing import Rule
 from foveate.remedy.dividing import Division, divide
 from foveate.remedy.exchanging import Cutouts, MadeSet, make_set
-from foveate.remedy.kinds import Attempt, Remedy, State, Supply
+from foveate.remedy.kinds import Attempt, Means, Remedy, State, Supply
 from foveate.remedy.records import Desk, check_out, key_of
 from foveate.remedy.result import Cure
 from foveate.remedy.sources import BalancedSet, available, drawn, in_memory
 from foveate.remedy.trying import Speed, Validation, attempt, remedies_for
 from foveate.report import Audit, Level, audit
 from foveate.report.discovery import Discovery
+from foveate.report.discovery.cues import BY_KEY, Cue
 from foveate.report.discovery.objects import find_objects
 
 log = logging.getLogger("foveate")
@@ -144,7 +145,7 @@ class _Run:
         began = time.perf_counter()
         report = self._audit(MODEL, self.model)
         found = next(iter(report.discoveries.values()), None)
-        cues = [] if found is None else [s.cue for s in found.judgement.shortcuts if s.cue.exchange is not None]
+        cues = [] if found is None else whole_cues([s.cue for s in found.judgement.shortcuts])
         accused = bool(cues) or report.verdicts[MODEL].level is Level.FOUND
         result = Cure(
             self.model, self.model, self.division, rule, report, cues=cues, key=self.key, minutes=self.clock.minutes
@@ -189,7 +190,7 @@ class _Run:
         sets, missing = available(self.division, made, found, self.seed)
         remedies, result.attempts = remedies_for(self.model, sets, missing)
         order = {remedy: self._estimate(remedy, sets, speed, validation) for remedy in remedies}
-        for remedy in sorted(remedies, key=lambda r: order[r]):
+        for remedy in sorted(remedies, key=lambda r: (list(Means).index(r.means), order[r])):
             self._try(remedy, order[remedy], result, sets, validation)
 
     def _estimate(self, remedy: Remedy, sets: dict[Supply, BalancedSet], speed: Speed, validation: Validation) -> float:
@@ -244,6 +245,16 @@ class _Run:
         result.measure()
         result.seconds = self.clock.spent
         return result
+
+
+def whole_cues(named: Sequence[Cue]) -> list[Cue]:
+    """The cues an audit named, as they are exchanged here.
+
+    The cue of an experiment may leave places as they were (a corner whose own exchange turned answers), and these would
+    still tell the class; so the cue itself is taken.
+    """
+    found = (BY_KEY.get(cue.key, cue) for cue in named)
+    return [cue for cue in found if cue.exchange is not None]
 
 
 def _check(model: System, minutes: float, allowed_drop: float, real_drop: float | None, on_bad: str) -> None:

@@ -22,6 +22,8 @@ from foveate.remedy.sources import BalancedSet
 from foveate.systems import DAR, DFR
 
 EPOCHS = {Means.DAR: 40, Means.TUNE: 10}
+SMALL_NETWORK = 10**6
+"""Weights of a network that counts as small."""
 SLOWEST = 3.0
 """A backward pass costs about twice a forward pass."""
 
@@ -151,9 +153,8 @@ def attempt(
                 given.balanced, val=held.select, callbacks=[in_time]
             )
         else:
-            made = DFR(base, variant="network", epochs=EPOCHS[Means.TUNE], **options).fit(
-                given.grouped, val=held.select, callbacks=[in_time]
-            )
+            how = {"variant": "network", "epochs": EPOCHS[Means.TUNE], "schedule": "onecycle", "lr": tuning_rate(base)}
+            made = DFR(base, **how, **options).fit(given.grouped, val=held.select, callbacks=[in_time])
         standing = held.standing(made)
     said = Attempt(
         remedy, State.TRIED, standing=standing, supervision=supervision(base, given.origin, held),
@@ -164,6 +165,12 @@ def attempt(
     if not np.isfinite([cell.accuracy for cell in standing.cells]).all():
         said.state, said.why = State.FAILED, "it gives no answers"
     return said, made
+
+
+def tuning_rate(base: System) -> float:
+    """Peak learning rate of fine-tuning: small networks have little to forget, large pretrained ones a lot."""
+    network = network_of(base)
+    return 3e-3 if network is None or sum(p.numel() for p in network.parameters()) < SMALL_NETWORK else 2e-4
 
 
 def supervision(base: System, origin: Supply, held: Validation) -> str:

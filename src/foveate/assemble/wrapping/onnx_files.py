@@ -17,6 +17,7 @@ from foveate.assemble.wrapping.brought import Brought
 from foveate.assemble.wrapping.holding import Holding
 from foveate.data.preprocess import Preprocess
 from foveate.errors import FoveateError, MissingExtra, ModelError, first_line
+from foveate.extract.onnx_weights import reads_other_files
 
 ONNX_NAMES, ONNX_VIEW = "class_names", "preprocess"
 """Keys of an ONNX file's own metadata (JSON) that are read when the caller gives nothing."""
@@ -28,10 +29,10 @@ class HeldOnnx(Holding):
     kind = "onnx"
     why = "an ONNX file, of which foveate sees the answers alone"
 
-    def __init__(self, name: str, content: bytes, where: str):
+    def __init__(self, name: str, content: bytes, where: str, path: Path | None = None):
         super().__init__(name)
         self.content, self.where = content, where
-        self.session = _session(content, where)
+        self.session = _session(content if path is None else str(path), where)
         self.input = _image_input(where, self.session.get_inputs())
 
     def __call__(self, inputs: Tensor) -> Tensor:
@@ -48,6 +49,8 @@ class HeldOnnx(Holding):
         return torch.from_numpy(np.concatenate(parts))
 
     def described(self) -> dict[str, Any]:
+        if reads_other_files(self.content):
+            raise ModelError(f"{self.where} keeps its weights in a second file; save it as one ONNX file first.")
         return {"sha256": hashlib.sha256(self.content).hexdigest()}
 
     def tensors(self) -> dict[str, Tensor]:
@@ -62,13 +65,15 @@ class HeldOnnx(Holding):
         found = content.numpy().tobytes()
         if hashlib.sha256(found).hexdigest() != told.get("sha256"):
             raise ModelError("the ONNX graph of this saved model is not the one that was saved (other checksum).")
+        if reads_other_files(found):
+            raise ModelError("the ONNX graph of a saved model keeps all its weights; this one names other files.")
         return cls(name, found, name)
 
 
 def onnx_file(path: Path) -> Brought:
     """The model in an ONNX file, with what its metadata say."""
     try:
-        held = HeldOnnx(path.stem, path.read_bytes(), str(path))
+        held = HeldOnnx(path.stem, path.read_bytes(), str(path), path)
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {first_line(error)}") from error
     found = Brought(held)
@@ -86,7 +91,7 @@ def onnx_file(path: Path) -> Brought:
     return found
 
 
-def _session(content: bytes, where: str) -> Any:
+def _session(content: bytes | str, where: str) -> Any:
     try:
         onnxruntime = importlib.import_module("onnxruntime")
     except ImportError as error:
