@@ -108,7 +108,7 @@ def test_a_mark_explains_the_backgrounds_pull_and_a_scene_its_corners() -> None:
 
 
 def test_a_frame_of_the_scene_is_not_taken_for_the_scene(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model that weighs the whole scene can lose most of its pull with the frame given back; it is the scene still."""
+    """A model that weighs the whole scene may lose most of its pull with the frame given back."""
     scene, frame = BY_KEY["background"], BY_KEY["frame"]
     monkeypatch.setattr(nested, "pull_of_pairs", lambda sheet, cue, predict, pairs: 0.9 if cue is scene else 0.2)
     for value, explained in ((0.46, {"frame": "background"}), (0.8, {"background": "frame"})):
