@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from foveate.report.discovery import nested
 from foveate.report.discovery.cues import BY_KEY, EXCHANGED
 from foveate.report.discovery.cues.cue import fine_detail
 from foveate.report.discovery.cues.encoding import exchange_quality, jpeg, jpeg_quality
@@ -24,6 +25,7 @@ from foveate.report.discovery.cues.surroundings import (
 )
 from foveate.report.discovery.experiments import (
     FIRST_LOOK,
+    Pull,
     PullPlan,
     Sheet,
     donor_pools,
@@ -103,6 +105,16 @@ def test_a_mark_explains_the_backgrounds_pull_and_a_scene_its_corners() -> None:
     cast.images[:, 1] = cast.images[:, 1, :1, :1]  # now they do
     found = disentangle(cast, reads_scene, [pull for pull in both if pull is not None])
     assert {key: cue.key for key, cue in found.explained.items()} == {"background": "colour"}
+
+
+def test_a_frame_of_the_scene_is_not_taken_for_the_scene(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that weighs the whole scene may lose most of its pull with the frame given back."""
+    scene, frame = BY_KEY["background"], BY_KEY["frame"]
+    monkeypatch.setattr(nested, "pull_of_pairs", lambda sheet, cue, predict, pairs: 0.9 if cue is scene else 0.2)
+    for value, explained in ((0.46, {"frame": "background"}), (0.8, {"background": "frame"})):
+        accused = [Pull(scene, 90, 0.9, 0.8, 1.0, 0.0, 0.9, 0.1), Pull(frame, 90, value, 0.3, 0.9, 0.0, 0.9, 0.1)]
+        found = disentangle(a_sheet(8), lambda x: np.zeros(len(x), np.int64), accused)
+        assert {key: cue.key for key, cue in found.explained.items()} == explained
 
 
 def test_sharpness_is_taken_and_the_fall_of_light_given() -> None:

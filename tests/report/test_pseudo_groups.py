@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import shlex
 from pathlib import Path
 
@@ -44,6 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, data: Benchmark, erm: fv.ER
     place = tmp_path_factory.mktemp("groups")
     with_truth = write_csv(data, place / "files")
     rows = list(csv.DictReader(with_truth.open()))
+    rows = [row for at, row in enumerate(rows) if row["split"] != "train" or at < 100]
     with open(place / "photos.csv", "w", newline="") as file:
         out = csv.DictWriter(file, ["path", "label", "split", "mask"])
         out.writeheader()
@@ -56,18 +58,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory, data: Benchmark, erm: fv.ER
 def test_the_printed_commands_run_from_audit_to_better_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     photos = fv.data.from_csv("photos.csv")
-    report = fv.audit({"erm": fv.load("erm")}, photos.test, examples=0)
-    steps = {str(step.step.value): step.command for step in report.findings.advice}
-    assert report.discoveries["erm"].judgement.shortcuts
 
     def run(command: str) -> str:
         words = shlex.split(command.replace("MODEL", "erm").replace("DATA", "photos.csv"))
         assert words[0] == "foveate"
         done = CliRunner().invoke(app, words[1:])
         assert done.exit_code == 0, done.output
-        return done.output
+        return done.stdout
 
-    run(steps["make groups"] + " --out audit.html --examples 0")
+    make = "foveate audit MODEL --data DATA --groups-out groups.csv"
+    told = json.loads(run(f"{make} --out audit.html --examples 0 --json"))
+    steps = {step["step"]: step["command"] for step in told["advice"]}
+    assert steps["make groups"] == make
     with open("groups.csv") as file:
         rows = list(csv.DictReader(file))
     assert {row["split"] for row in rows} == {"train", "target", "val", "test"}

@@ -26,6 +26,9 @@ STANDS = 0.4
 """A part that keeps this share of its pull when another is given back counts beside it."""
 LEFT, LEAST_LEFT = 0.45, 0.13
 """A whole that keeps this share of its pull, and this much of it, when its parts are given back counts beside them."""
+EXPLAINS = 0.65
+"""A place that pulls less than this share of the background is a bit of the scene: a frame that is the whole shortcut
+pulls like the whole."""
 ADDS = 0.2
 """A part that takes less than this share from the pull of the whole is only a bit of it."""
 ALONG = 0.5
@@ -156,8 +159,12 @@ def _of_the_whole(
         for pull in kept:
             if pull.cue.aspect is not None or found.holds[pull.cue.key] < ADDS:
                 found.explained[pull.cue.key] = whole.cue
+        return
+    enough = [pull for pull in kept if pull.cue.region is None or pull.value >= EXPLAINS * whole.value]
+    if enough:
+        found.explained[whole.cue.key] = max(enough, key=lambda pull: found.holds[pull.cue.key]).cue
     else:
-        found.explained[whole.cue.key] = max(kept, key=lambda pull: found.holds[pull.cue.key]).cue
+        found.explained |= {pull.cue.key: whole.cue for pull in kept}
 
 
 def _given_back_to(cue: Cue, whole: Pull, features: Mapping[str, NDArray[np.float64]]) -> tuple[Triple, ...]:
