@@ -22,7 +22,10 @@ from foveate.remedy.kinds import Attempt, Counted, Means, Remedy, Showing, State
 from foveate.remedy.run import whole_cues
 from foveate.remedy.sources import BalancedSet, available, drawn, in_memory
 from foveate.remedy.trying import Speed, Validation, remedies_for
+from foveate.report import Level
 from foveate.report.discovery.cues import BY_KEY
+from foveate.report.discovery.experiments import Pull
+from foveate.report.discovery.judgement import Judgement, Suspect
 from foveate.report.discovery.objects import find_objects
 
 SIDE = 20
@@ -237,9 +240,21 @@ def test_validation_counts_real_and_exchanged_images_of_every_class(model: fv.Wr
     assert [c.name for c in Validation(grouped, None, grouped).standing(model).cells] == ["dark/red", "light/blue"]
 
 
+def suspect(key: str, strength: float, explained_by: str | None = None, **changes: Any) -> Suspect:
+    cue = replace(BY_KEY[key], **changes)
+    pull = Pull(cue, 200, strength, strength - 0.05, strength + 0.05, 1e-9, 0.9, 0.9)
+    return Suspect(cue, Level.FOUND, pull, None if explained_by is None else BY_KEY[explained_by])
+
+
 def test_the_whole_cue_is_exchanged_although_its_experiment_spared_something() -> None:
     """An experiment may leave alone what has a pull of its own; left alone here, it would tell the class."""
-    background = BY_KEY["background"]
-    spared = replace(background, exchange=lambda x, mask, donor, donor_mask: x)
-    assert [cue.exchange for cue in whole_cues([spared])] == [background.exchange]
-    assert whole_cues([BY_KEY["compression"]]) == []
+    spared = suspect("background", 0.9, exchange=lambda x, mask, donor, donor_mask: x)
+    assert [cue.exchange for cue in whole_cues(Judgement((spared,)))] == [BY_KEY["background"].exchange]
+    assert whole_cues(Judgement((suspect("compression", 0.9, exchange=None),))) == []
+
+
+def test_where_the_whole_pulls_much_more_than_the_part_that_was_named_the_whole_is_exchanged() -> None:
+    corner, whole = suspect("corner-tr", 0.5), suspect("background", 0.9, explained_by="corner-tr")
+    assert [cue.key for cue in whole_cues(Judgement((corner, whole)))] == ["corner-tr", "background"]
+    alike = suspect("background", 0.6, explained_by="corner-tr")
+    assert [cue.key for cue in whole_cues(Judgement((corner, alike)))] == ["corner-tr"]

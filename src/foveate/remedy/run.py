@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,13 +27,15 @@ from foveate.remedy.result import Cure
 from foveate.remedy.sources import BalancedSet, available, drawn, in_memory
 from foveate.remedy.trying import Speed, Validation, attempt, remedies_for
 from foveate.report import Audit, Level, audit
-from foveate.report.discovery import Discovery
+from foveate.report.discovery import Discovery, Judgement
 from foveate.report.discovery.cues import BY_KEY, Cue
 from foveate.report.discovery.objects import find_objects
 
 log = logging.getLogger("foveate")
 MOST_FITTED, MOST_CHOSEN = 1200, 500
 """Images a set is made from at most: more would hardly change a last layer, and the time does not grow with them."""
+MORE_THAN_A_PART = 0.15
+"""How much more answers than a part the whole must turn for the whole to be exchanged."""
 MODEL, CURED = "The model", "The cured model"
 
 
@@ -145,7 +147,7 @@ class _Run:
         began = time.perf_counter()
         report = self._audit(MODEL, self.model)
         found = next(iter(report.discoveries.values()), None)
-        cues = [] if found is None else whole_cues([s.cue for s in found.judgement.shortcuts])
+        cues = [] if found is None else whole_cues(found.judgement)
         accused = bool(cues) or report.verdicts[MODEL].level is Level.FOUND
         result = Cure(
             self.model, self.model, self.division, rule, report, cues=cues, key=self.key, minutes=self.clock.minutes
@@ -247,14 +249,25 @@ class _Run:
         return result
 
 
-def whole_cues(named: Sequence[Cue]) -> list[Cue]:
-    """The cues an audit named, as they are exchanged here.
+def whole_cues(judgement: Judgement) -> list[Cue]:
+    """The cues an audit named, as they are exchanged here: each as a whole.
 
-    The cue of an experiment may leave places as they were (a corner whose own exchange turned answers), and these would
-    still tell the class; so the cue itself is taken.
+    The cue of an experiment may leave alone what has a pull of its own, and that would still tell the class; so the cue
+    itself is taken. Where a part was named (the frame) and the exchange of the whole it belongs to (the background)
+    turns clearly more answers, the whole is exchanged with it.
     """
-    found = (BY_KEY.get(cue.key, cue) for cue in named)
-    return [cue for cue in found if cue.exchange is not None]
+    pulls = {s.key: s for s in judgement.suspects if s.level is Level.FOUND}
+    named = {s.key: s.cue for s in judgement.shortcuts}
+    for s in judgement.shortcuts:
+        above = s.cue.part_of
+        while above is not None:
+            whole = pulls.get(above)
+            if whole is not None and whole.strength > s.strength + MORE_THAN_A_PART:
+                named[whole.key] = whole.cue
+            above = BY_KEY[above].part_of if above in BY_KEY else None
+    cues = [BY_KEY.get(key, cue) for key, cue in named.items()]
+    # what the object shares comes first: once the surroundings are another's, its own brightness cannot be told
+    return sorted((cue for cue in cues if cue.exchange is not None), key=lambda cue: cue.needs_objects)
 
 
 def _check(model: System, minutes: float, allowed_drop: float, real_drop: float | None, on_bad: str) -> None:
