@@ -130,7 +130,8 @@ def exported(images: int = 64) -> list[Row]:
     data = GroupedDataset(ArrayImages(pixels[:8]), np.arange(8) % 2, ["cat", "duck"])
     batch = torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous()
     for name in ("resnet18", "mobilenetv2_100"):
-        system = fv.ERM(name, image_size=224, epochs=1, batch_size=4, augment=False, progress=False).fit(data)
+        words = {"image_size": 224, "epochs": 1, "batch_size": 4, "augment": False, "progress": False}
+        system = fv.ERM(name, pretrained=False, **words).fit(data)
         network, view = system.network_.eval(), system.preprocess_
         mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in (view.mean, view.std))
 
@@ -218,7 +219,9 @@ def streaming(few: int = 500, many: int = 5000) -> list[Row]:
         folder = Path(name)
         (folder / "files").mkdir()
         data = photos(folder / "files", many, 64)
-        fv.ERM("micro_resnet", epochs=1, progress=False).fit(data.subset(range(32))).save(folder / "model")
+        fv.ERM("micro_resnet", epochs=1, pretrained=False, progress=False).fit(data.subset(range(32))).save(
+            folder / "model"
+        )
         peaks, seconds = [], []
         for count in (few, many):
             rows = [f"files/{i}.jpg,{('cat', 'duck')[int(data.labels[i])]},test" for i in range(count)]

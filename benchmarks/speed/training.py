@@ -68,7 +68,7 @@ def ours(method: str, data: GroupedDataset, backbone: str, size: int, batch: int
     def run() -> None:
         getattr(fv, method)(
             backbone, image_size=size, augment=False, epochs=EPOCHS, batch_size=batch, lr=1e-3, progress=False,
-            precision=precision,
+            precision=precision, pretrained=False,
         ).fit(data)  # fmt: skip
 
     return run
