@@ -256,5 +256,7 @@ def test_the_whole_cue_is_exchanged_although_its_experiment_spared_something() -
 def test_where_the_whole_pulls_much_more_than_the_part_that_was_named_the_whole_is_exchanged() -> None:
     corner, whole = suspect("corner-tr", 0.5), suspect("background", 0.9, explained_by="corner-tr")
     assert [cue.key for cue in whole_cues(Judgement((corner, whole)))] == ["corner-tr", "background"]
+    by_another = suspect("background", 0.9, explained_by="brightness")
+    assert [cue.key for cue in whole_cues(Judgement((corner, by_another)))] == ["corner-tr"]
     alike = suspect("background", 0.6, explained_by="corner-tr")
     assert [cue.key for cue in whole_cues(Judgement((corner, alike)))] == ["corner-tr"]

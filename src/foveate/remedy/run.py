@@ -267,8 +267,8 @@ def whole_cues(judgement: Judgement) -> list[Cue]:
     """The cues an audit named, as they are exchanged here: each as a whole.
 
     The cue of an experiment may leave alone what has a pull of its own, and that would still tell the class; so the cue
-    itself is taken. Where a part was named (the frame) and the exchange of the whole it belongs to (the background)
-    turns clearly more answers, the whole is exchanged with it.
+    itself is taken. Where a part was named (the frame) in place of the whole it belongs to (the background), and the
+    exchange of the whole turns clearly more answers, the whole is exchanged with it.
     """
     pulls = {s.key: s for s in judgement.suspects if s.level is Level.FOUND}
     named = {s.key: s.cue for s in judgement.shortcuts}
@@ -276,7 +276,13 @@ def whole_cues(judgement: Judgement) -> list[Cue]:
         above = s.cue.part_of
         while above is not None:
             whole = pulls.get(above)
-            if whole is not None and whole.strength > s.strength + MORE_THAN_A_PART:
+            by = None if whole is None else whole.explained_by
+            if (
+                whole is not None
+                and by is not None
+                and by.key == s.key
+                and whole.strength > s.strength + MORE_THAN_A_PART
+            ):
                 named[whole.key] = whole.cue
             above = BY_KEY[above].part_of if above in BY_KEY else None
     cues = [BY_KEY.get(key, cue) for key, cue in named.items()]
