@@ -201,7 +201,7 @@ def photographs(root: Path, seed: int, train: int = 1000, val: int = 300, test: 
         root / "foregrounds.csv", root / "backgrounds.csv", strength={"train": STRENGTH, "val": STRENGTH},
         counts={"train": train, "val": val, "test": test}, size=112, seed=seed, fg_path="foregrounds/{name}.jpg",
         fg_mask="masks/{name}.png", fg_label="species", bg_path="backgrounds/{name}.jpg", bg_label="scene",
-        fractions={"target": 0},
+        fractions={"target": 0, "val": 0.25},
     )  # fmt: skip
 
 

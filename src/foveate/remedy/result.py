@@ -10,7 +10,7 @@ from pathlib import Path
 
 from foveate.assemble.system import System
 from foveate.assess.evaluate import evaluate
-from foveate.errors import FoveateError, first_line
+from foveate.errors import FoveateError, ModelError, first_line
 from foveate.export import to_folder
 from foveate.files import write_json, write_text
 from foveate.measure import GroupReport
@@ -141,7 +141,12 @@ class Cure:
                 shutil.rmtree(place / old, ignore_errors=True)
             self.exported = "the original is handed back; its own file stays as it is"
             return
-        self.model.save(place / "model")
+        try:
+            self.model.save(place / "model")
+        except ModelError as error:  # a black box inside: its own file stays where it is
+            shutil.rmtree(place / "model", ignore_errors=True)
+            self.notes.append(f"The cured model could not be saved: {first_line(error)} Make it anew in Python with "
+                              "fv.cure(...).model.")  # fmt: skip
         try:
             parity = to_folder(self.model, place / "export", images=_some(self))
             self.exported = f"ONNX, {parity}"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from foveate import assets
 from foveate.assemble.system import System
 from foveate.data.benchmark import Benchmark
 from foveate.data.dataset import GroupedDataset
@@ -36,6 +37,8 @@ MOST_FITTED, MOST_CHOSEN = 1200, 500
 """Images a set is made from at most: more would hardly change a last layer, and the time does not grow with them."""
 MORE_THAN_A_PART = 0.15
 """How much more answers than a part the whole must turn for the whole to be exchanged."""
+LARGE = 112
+"""Side from which on the larger ViT is worth its time."""
 MODEL, CURED = "The model", "The cured model"
 
 
@@ -218,7 +221,6 @@ class _Run:
         self, remedy: Remedy, cost: float, result: Cure, sets: dict[Supply, BalancedSet], validation: Validation
     ) -> None:
         assert result.before is not None
-        assert remedy.origin is not None
         earlier = self.desk.finished(remedy)
         if earlier is not None:
             said, system = earlier
@@ -230,18 +232,30 @@ class _Run:
             self.clock(f"trying {remedy.title} (about {_minutes(cost)})")
             try:
                 said, system = attempt(
-                    remedy, self.model, sets[remedy.origin], validation, store=self.desk.features,
-                    until=self.clock.end, seed=self.seed, shown=self.show,
+                    remedy, self.model, None if remedy.origin is None else sets[remedy.origin], validation,
+                    attention=self._looker(), store=self.desk.features, until=self.clock.end, seed=self.seed,
+                    shown=self.show,
                 )  # fmt: skip
             except Exception as error:  # whatever a network from elsewhere does in training: the others can still help
                 if not isinstance(error, FoveateError):
                     log.info("%s failed", remedy.title, exc_info=True)
                 result.attempts.append(Attempt(remedy, State.FAILED, first_line(error)))
                 return
-            self.desk.keep(said, system)
+            try:
+                self.desk.keep(said, system)
+            except ModelError as error:  # around a black box: it is here as long as this call is
+                said.notes.append(first_line(error))
         said.allowed = said.standing is not None and result.rule.allows(said.standing, result.before)
         result.attempts.append(said)
         result.models[remedy.key] = system
+
+    def _looker(self) -> str:
+        """The ViT that says where to look: the one asked for; else the better one, where it is here and images are
+        large enough for it."""
+        if self.objects is not None and self.objects not in ("masks", "boxes", "centre"):
+            return self.objects
+        ready = any(entry.name == "vit-s-focus" and entry.ready for entry in assets.status())
+        return "vit-s-focus" if ready and min(self.model.preprocess_.size) >= LARGE else "micro-vit"
 
     def _measured(self, result: Cure) -> Cure:
         result.measure()

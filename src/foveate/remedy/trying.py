@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from foveate.assemble.capabilities import network_of
+from foveate.assemble.capabilities import network_of, sees_images_alone
 from foveate.assemble.network import Network
 from foveate.assemble.system import System
+from foveate.assemble.wrapping import Restricted
 from foveate.data.dataset import GroupedDataset
 from foveate.engine import EpochEnd
 from foveate.engine.callbacks import StopTraining
@@ -24,6 +25,8 @@ from foveate.systems import DAR, DFR
 EPOCHS = {Means.DAR: 40, Means.TUNE: 10}
 SMALL_NETWORK = 10**6
 """Weights of a network that counts as small."""
+LOOK = 0.02
+"""Seconds that a small ViT takes to look at one image, about."""
 SLOWEST = 3.0
 """A backward pass costs about twice a forward pass."""
 
@@ -49,7 +52,7 @@ class Speed:
             return (images + held) * self.predict + EPOCHS[Means.DAR] * (images + held / 3) * self.pool + measured
         if remedy.means is Means.TUNE:
             return EPOCHS[Means.TUNE] * (SLOWEST * images + held) * self.predict + measured
-        return measured
+        return 4 * held * (self.predict + LOOK) + measured
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,13 @@ def remedies_for(
                 fit.append(remedy)
             else:
                 unfit.append(Attempt(remedy, State.UNFIT, reason))
+    square = system.preprocess_.size[0] == system.preprocess_.size[1]
+    if sees_images_alone(system) and square and not isinstance(system, Restricted):
+        fit.append(Remedy(Means.CROP))
+    else:
+        unfit.append(
+            Attempt(Remedy(Means.CROP), State.UNFIT, "the model already sees less than the image, or no square")
+        )
     return fit, unfit
 
 
@@ -125,15 +135,22 @@ def _lacking(means: Means, network: Network | None) -> str | None:
 def attempt(
     remedy: Remedy,
     base: System,
-    given: BalancedSet,
+    given: BalancedSet | None,
     held: Validation,
     *,
+    attention: str,
     store: Path,
     until: float,
     seed: int,
     shown: bool,
 ) -> tuple[Attempt, System]:
-    """Fit one remedy and see how it does; training ends at ``until`` (``time.perf_counter``) with its best epoch."""
+    """Fit one remedy and see how it does.
+
+    Args:
+        given: the set to learn from; None for input restriction, which learns nothing.
+        attention: the ViT that says where to look, for input restriction.
+        until: when training ends, with its best epoch (``time.perf_counter``).
+    """
     began = time.perf_counter()
     stopped = False
 
@@ -146,8 +163,10 @@ def attempt(
     options: dict[str, Any] = {"store": store, "progress": shown, "seed": seed, "select": "worst_group"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # absent and small groups: the report says what the sets are made of
-        if remedy.means is Means.DFR:
-            made: System = DFR(base, refits=5, **options).fit(given.grouped, val=held.select)
+        if given is None:
+            made: System = Restricted(base, attention, select="worst_group").fit(held.select, val=held.select)
+        elif remedy.means is Means.DFR:
+            made = DFR(base, refits=5, **options).fit(given.grouped, val=held.select)
         elif remedy.means is Means.DAR:
             made = DAR(base, epochs=EPOCHS[Means.DAR], **options).fit(
                 given.balanced, val=held.select, callbacks=[in_time]
@@ -157,7 +176,7 @@ def attempt(
             made = DFR(base, **how, **options).fit(given.grouped, val=held.select, callbacks=[in_time])
         standing = held.standing(made)
     said = Attempt(
-        remedy, State.TRIED, standing=standing, supervision=supervision(base, given.origin, held),
+        remedy, State.TRIED, standing=standing, supervision=supervision(base, remedy.origin, held),
         seconds=time.perf_counter() - began,
     )  # fmt: skip
     if stopped:
@@ -173,7 +192,8 @@ def tuning_rate(base: System) -> float:
     return 3e-3 if network is None or sum(p.numel() for p in network.parameters()) < SMALL_NETWORK else 2e-4
 
 
-def supervision(base: System, origin: Supply, held: Validation) -> str:
+def supervision(base: System, origin: Supply | None, held: Validation) -> str:
     """The supervision line: what the model used before, what the remedy and its choice used."""
     choice = "groups of given attributes" if held.real.attributes is not None else "labels, real and exchanged images"
-    return f"train: base ({base.supervision().replace('train: ', '')}); cure: {origin.labels}; selection: {choice}"
+    used = "none" if origin is None else origin.labels
+    return f"train: base ({base.supervision().replace('train: ', '')}); cure: {used}; selection: {choice}"
