@@ -102,6 +102,6 @@ def _taken(name: str) -> dict[str, Any]:
         except subprocess.TimeoutExpired:
             return {"skipped": f"not done after {PATIENCE} s"}
         if done.returncode or not out.is_file():
-            said = done.stderr.strip().splitlines()
-            return {"skipped": f"it failed: {said[-1] if said else f'exit {done.returncode}'}"}
+            said = done.stderr.strip().splitlines() if done.returncode > 0 else []  # a signal leaves no last words
+            return {"skipped": f"it failed (exit {done.returncode}){': ' + said[-1] if said else ''}"}
         return {"rows": json.loads(out.read_text())}
