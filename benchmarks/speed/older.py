@@ -57,7 +57,7 @@ def measured(module: str) -> list[Row]:
     turns = int(given.get("repeats", given.get("rounds", 1)))
     return [
         Row(
-            what, anchor, float(found[key]), float("nan"), float("nan"), float("nan"), float("nan"), turns,
+            what, anchor, float(found[key]), None, None, None, None, turns,
             target=target, note=f"`python -m benchmarks {module}` at its full size",
         )
         for key, what, anchor, target in wanted

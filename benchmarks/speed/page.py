@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 HEAD = """# Speed
@@ -87,13 +86,13 @@ def page(found: dict[str, Any]) -> str:
 
 
 def _ratio(row: dict[str, Any]) -> str:
-    spread = "" if math.isnan(row["low"]) else f" ({row['low']:.2f} to {row['high']:.2f})"
+    spread = "" if row["low"] is None else f" ({row['low']:.2f} to {row['high']:.2f})"
     met = "" if row["target"] is None else " ✓" if row["ratio"] >= row["target"] else " ✗"
     return f"**{row['ratio']:.2f}x**{spread}{met}"
 
 
 def _seconds(row: dict[str, Any]) -> str:
-    return "" if math.isnan(row["ours"]) else f"{row['ours']:.2f} / {row['theirs']:.2f}"
+    return "" if row["ours"] is None else f"{row['ours']:.2f} / {row['theirs']:.2f}"
 
 
 def _plain(text: str) -> str:

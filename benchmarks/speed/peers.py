@@ -12,6 +12,8 @@ import sys
 import sysconfig
 from pathlib import Path
 
+from benchmarks.speed.rows import ROOT
+
 PEERS = {
     # SpuCo's trainers import its text models and WILDS when they are imported
     "spuco": ["spuco==2.0.3", "wilds==2.0.0", "transformers==4.57.1", "tokenizers==0.22.1", "huggingface_hub==0.36.0"],
@@ -46,7 +48,7 @@ def python_with(peer: str) -> Path:
     inside = next((folder / "lib").glob("python*")) / "site-packages"
     (inside / "beside.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
     trial = [str(python), "-c", f"from foveate import compat\n{TRIED[peer]}"]
-    if subprocess.run(trial, capture_output=True, timeout=PATIENCE).returncode:
+    if subprocess.run(trial, capture_output=True, timeout=PATIENCE, env=surroundings()).returncode:
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", "--python", str(python), "install"]
         wanted = PEERS[peer]
         _call([*pip, "--no-deps", "--only-binary=:all:", *wanted], f"{' '.join(wanted)} cannot be installed")
@@ -54,9 +56,15 @@ def python_with(peer: str) -> Path:
     return python
 
 
+def surroundings() -> dict[str, str]:
+    """The environment of a measurement: this clone comes first, also where foveate itself is not installed."""
+    paths = [str(ROOT / "src"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
 def _call(command: list[str], otherwise: str) -> None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=surroundings())
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NotHad(f"{otherwise}: {type(error).__name__}") from error
     if done.returncode:

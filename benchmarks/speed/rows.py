@@ -24,7 +24,7 @@ class Row:
         what: what foveate does.
         anchor: what it is compared with, in the same turns on the same machine.
         ratio: median over the turns of the anchor's time by ours; above 1 is quicker.
-        low, high: the smallest and the largest ratio of a turn: the noise.
+        low, high: the smallest and the largest ratio of a turn: the noise; None where the turns are not kept.
         ours, theirs: median seconds of a turn.
         turns: how many, the first one, which warms up, not counted.
         target: what the ratio must reach, where there is a target.
@@ -34,10 +34,10 @@ class Row:
     what: str
     anchor: str
     ratio: float
-    low: float
-    high: float
-    ours: float
-    theirs: float
+    low: float | None
+    high: float | None
+    ours: float | None
+    theirs: float | None
     turns: int
     target: float | None = None
     note: str = ""
@@ -82,9 +82,14 @@ def machine() -> dict[str, Any]:
         "instructions": [n for n in ("avx2", "avx512_f", "avx512_bf16", "amx_bf16") if able.get(n)],
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "load_at_start": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+        "load_at_start": busy(),
         "commit": commit(),
     }
+
+
+def busy() -> float | None:
+    """Processes that ran or waited for a core over the last minute, where the system tells."""
+    return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
 
 
 def commit() -> str:

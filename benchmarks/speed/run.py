@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -16,8 +15,8 @@ from typing import Any
 
 from benchmarks.speed.older import OLDER
 from benchmarks.speed.page import page
-from benchmarks.speed.peers import NotHad, python_with
-from benchmarks.speed.rows import ROOT, Row, machine
+from benchmarks.speed.peers import NotHad, python_with, surroundings
+from benchmarks.speed.rows import ROOT, Row, busy, machine
 from foveate.errors import FoveateError, suggest
 from foveate.files import read_text, write_text
 
@@ -74,7 +73,8 @@ def run(
     say(f"{len(todo)} of {len(chosen)} measurements, about {sum(MEASURES[n].seconds for n in todo) / 60:.0f} minutes")
     for name in todo:
         began = time.perf_counter()
-        results[name] = {**_taken(name), "commit": here["commit"], "load": here["load_at_start"]}
+        load = busy()
+        results[name] = {**_taken(name), "commit": here["commit"], "load": load}
         results[name]["seconds"] = round(time.perf_counter() - began, 1)
         told = [f"{row['ratio']:.2f}x  {row['what']}" for row in results[name].get("rows", [])]
         say("\n".join(told) or f"{name} skipped: {results[name]['skipped']}")
@@ -91,18 +91,17 @@ def _taken(name: str) -> dict[str, Any]:
         python = sys.executable if measure.peer is None else str(python_with(measure.peer))
     except (NotHad, OSError, subprocess.SubprocessError) as error:
         return {"skipped": str(error)}
-    paths = [str(ROOT / "src"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "rows.json"
         call = [python, "-m", "benchmarks.speed", name, str(out)]
         try:
             done = subprocess.run(
                 call, capture_output=True, text=True, timeout=PATIENCE, cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "FOVEATE_CACHE": folder},
+                env={**surroundings(), "FOVEATE_CACHE": folder},
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             return {"skipped": f"not done after {PATIENCE} s"}
         if done.returncode or not out.is_file():
-            said = done.stderr.strip().splitlines()
-            return {"skipped": f"it failed: {said[-1] if said else f'exit {done.returncode}'}"}
+            said = done.stderr.strip().splitlines() if done.returncode > 0 else []  # a signal leaves no last words
+            return {"skipped": f"it failed (exit {done.returncode}){': ' + said[-1] if said else ''}"}
         return {"rows": json.loads(out.read_text())}

@@ -10,7 +10,7 @@ import pytest
 
 import foveate as fv
 from foveate.app import curing
-from foveate.app.curing import Job, place_of, shown_audit, shown_cure
+from foveate.app.curing import BackgroundJob, place_of, shown_audit, shown_cure
 from foveate.app.state import Session
 from foveate.data.benchmark import Benchmark
 from foveate.errors import FoveateError
@@ -25,11 +25,11 @@ def failing(error: Exception) -> Callable[..., Any]:
 
 
 def test_a_job_says_its_lines_and_hands_on_what_it_ended_with() -> None:
-    job = Job(failing(FoveateError("no classes")))
+    job = BackgroundJob(failing(FoveateError("no classes")))
     with pytest.raises(FoveateError, match="no classes"):
         list(job.lines())
     with pytest.raises(FoveateError, match="that did not work: never mind"):
-        list(Job(failing(ValueError("never mind"))).lines())
+        list(BackgroundJob(failing(ValueError("never mind"))).lines())
 
 
 @pytest.fixture(scope="module")

@@ -250,7 +250,7 @@ def test_the_audit_tab_gives_a_verdict_and_offers_a_cure_where_it_is_needed(
     tab: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from foveate.app import actions
-    from foveate.app.curing import Job
+    from foveate.app.curing import BackgroundJob
     from foveate.report import Level
 
     class Said:
@@ -260,8 +260,8 @@ def test_the_audit_tab_gives_a_verdict_and_offers_a_cure_where_it_is_needed(
             self.verdicts = {name: type("V", (), {"level": level}) for name in ("ifam", "erm")}
 
     found = [Said(Level.NONE), Said(Level.FOUND)]
-    monkeypatch.setattr(actions, "audit_job", lambda *a: Job(lambda say: found.pop(0)))
-    monkeypatch.setattr(actions, "cure_job", lambda *a: Job(lambda say: say("[9:59 left] trying DFR")))
+    monkeypatch.setattr(actions, "audit_job", lambda *a: BackgroundJob(lambda say: found.pop(0)))
+    monkeypatch.setattr(actions, "cure_job", lambda *a: BackgroundJob(lambda say: say("[9:59 left] trying DFR")))
     monkeypatch.setattr(actions, "shown_cure", lambda *a: '<div class="fv-cure" data-outcome="cured">after</div>')
     tab.get_by_role("tab", name="Audit and cure").click()
     tab.locator("#audit").click()

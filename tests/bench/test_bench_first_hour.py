@@ -33,9 +33,9 @@ NAN = [record("A", 0, math.nan), record("A", 1, math.nan), record("B", 0, 0.2), 
 
 def test_a_metric_that_is_nan_is_no_figure() -> None:
     text = table(NAN, metrics=["average", "kp"])
-    assert "| A | **55.0 ± 5.0** | – | 2 |" in text
-    assert "| B | **55.0 ± 5.0** | 20.0 (1 of 2) | 2 |" in text  # less is better, but it is not of all seeds
-    assert "| C | **55.0 ± 5.0** | 40.0 ± 10.0 | 2 |" in text
+    assert "| A | **55.0 ± 7.1** | – | 2 |" in text
+    assert "| B | **55.0 ± 7.1** | 20.0 (1 of 2) | 2 |" in text  # less is better, but it is not of all seeds
+    assert "| C | **55.0 ± 7.1** | 40.0 ± 14.1 | 2 |" in text
     assert r"$20.0\ (1 of 2)$" in table(NAN, "latex", ["kp"])
     told = {row["method"]: row["metrics"]["kp"] for row in json.loads(table(NAN, "json", ["kp"]))}
     assert told["A"] == {"mean": None, "std": None, "seeds": 0}

@@ -59,7 +59,7 @@ def test_a_measurement_that_fails_is_a_line_with_a_reason(monkeypatch: pytest.Mo
     monkeypatch.setattr(run, "python_with", without)
     assert run._taken("wilds") == {"skipped": "wilds cannot be installed: no matching distribution"}
     monkeypatch.setitem(run.MEASURES, "nothing", run.Measure("reading:nothing", 1))  # the process does not know it
-    assert run._taken("nothing") == {"skipped": "it failed: KeyError: 'nothing'"}
+    assert run._taken("nothing") == {"skipped": "it failed (exit 1): KeyError: 'nothing'"}
 
 
 def test_unknown_measurements_are_named(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_a_trial_records_it_and_a_sweep_wants_less_of_it(critters: Any, tmp_path
     )
     bench, cell = Bench(spec, tmp_path), Cell("critters", "base", 0)
     system = fv.ERM("micro_resnet", epochs=1, progress=False).fit(critters.train)
-    assert bench.metrics(system, cell)["class_spread"] >= 0
+    assert bench.metrics(system, cell)[0]["class_spread"] >= 0
     assert bench.score(system, cell) == -fv.evaluate(system, bench.data("critters", 0).val).value("class_spread")
 
 

@@ -20,10 +20,10 @@ from foveate.report.sentences.plain import LEVEL_NAMES
 Work = Callable[[Callable[[str], None]], Any]
 
 
-class Job:
+class BackgroundJob:
     """Something that takes minutes, in a thread of its own.
 
-    >>> job = Job(lambda say: (say("half"), 42)[1])
+    >>> job = BackgroundJob(lambda say: (say("half"), 42)[1])
     >>> list(job.lines())[-1:], job.result
     (['half'], 42)
     """
@@ -67,17 +67,17 @@ class Job:
             raise FoveateError(f"that did not work: {first_line(self.error)}") from self.error
 
 
-def audit_job(session: Session, model: str) -> Job:
+def audit_job(session: Session, model: str) -> BackgroundJob:
     """Audit ``model`` on the images that interventions are judged on."""
     system, images = session.views[model].system, session.data[session.split]
-    return Job(lambda say: audit({model: system}, images, examples=0, progress=say))
+    return BackgroundJob(lambda say: audit({model: system}, images, examples=0, progress=say))
 
 
-def cure_job(session: Session, model: str, minutes: float) -> Job:
+def cure_job(session: Session, model: str, minutes: float) -> BackgroundJob:
     """Cure ``model`` with the images of the session; the result goes beside the folder it was loaded from."""
     system = session.views[model].system
     data = Benchmark(session.name, dict(session.data))
-    return Job(lambda say: cure(system, data, out=place_of(session, model), minutes=minutes, progress=say))
+    return BackgroundJob(lambda say: cure(system, data, out=place_of(session, model), minutes=minutes, progress=say))
 
 
 def place_of(session: Session, model: str) -> Path | None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from PIL import Image, JpegImagePlugin
 
+from foveate.data.images import decoders
 from foveate.files import open_regular
 
 _LUMA = (
@@ -81,7 +82,7 @@ def file_facts(path: str | os.PathLike[str]) -> FileFacts | None:
         with open_regular(Path(path)) as file, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # odd EXIF entries, and pictures that would be large if decoded
             size = os.fstat(file.fileno()).st_size
-            with Image.open(file) as picture:
+            with Image.open(file, formats=decoders()) as picture:
                 camera, taken = _exif(picture)
                 jpeg = isinstance(picture, JpegImagePlugin.JpegImageFile)
                 return FileFacts(

@@ -26,7 +26,7 @@ def jpeg(pixels: NDArray[np.uint8], quality: int) -> NDArray[np.uint8]:
     """Pixels ``[H, W, 3]`` encoded as JPEG and decoded."""
     held = io.BytesIO()
     Image.fromarray(pixels).save(held, "JPEG", quality=quality)
-    return np.asarray(Image.open(held))
+    return np.asarray(Image.open(held, formats=("JPEG",)))
 
 
 def jpeg_quality(pixels: NDArray[np.uint8]) -> float:
