@@ -188,8 +188,10 @@ class _Run:
         made: MadeSet | None = None
         if result.cues:
             self.clock(f"exchanging {' and '.join(cue.name for cue in result.cues)} between classes")
+            started = time.perf_counter()
             held = self._made(choose, result, "validation")
-            made = self._made(drawn(fit, self._affordable(speed), self.seed), result, "made")
+            making = (time.perf_counter() - started) / len(choose)
+            made = self._made(drawn(fit, self._affordable(speed, making), self.seed), result, "made")
         validation = Validation(choose, None if held is None else held.other, self._select(held))
         result.before = validation.standing(self.model)
         sets, missing = available(self.division, made, found, self.seed)
@@ -202,9 +204,10 @@ class _Run:
         given = sets[remedy.origin] if remedy.origin is not None else None
         return speed.estimate(remedy, 0 if given is None else len(given.grouped), len(validation.select))
 
-    def _affordable(self, speed: Speed) -> int:
-        """Images to make sets from: their features may take a third of the time that is left."""
-        return int(np.clip(self.clock.left / 3 / max(6 * speed.predict, 1e-6), 100, MOST_FITTED))
+    def _affordable(self, speed: Speed, making: float) -> int:
+        """Images to make sets from: making them (seconds each) and reading their features may take a third of the time
+        that is left."""
+        return int(np.clip(self.clock.left / 3 / max(6 * speed.predict + making, 1e-6), 100, MOST_FITTED))
 
     def _made(self, data: GroupedDataset, result: Cure, name: str) -> MadeSet:
         view = getattr(self.model, "preprocess_", None) or Preprocess((224, 224))
