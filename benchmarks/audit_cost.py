@@ -1,0 +1,107 @@
+"""CPU seconds of an audit, on one thread: one model, the same images a second time with another model, and several.
+
+``python -m benchmarks.audit_cost --pets FOLDER`` composes cats and dogs on forests and seas (strength 0.95), fits
+linear classifiers to a frozen MobileNetV2 on different draws, and audits them on photographs without attributes and
+masks. The feature store is empty at the start. Run it on two versions of the code (``PYTHONPATH``) to compare them:
+the images, the models and the seeds are the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import foveate as fv
+from foveate.data.dataset import GroupedDataset
+from foveate.data.images import ArrayImages
+
+
+def photographs(root: Path, images: int, size: int, seed: int = 0) -> Any:
+    """Pets on scenes: ``train`` tied to the scene, ``test`` balanced."""
+    return fv.data.compose(
+        root / "foregrounds.csv", root / "backgrounds.csv", strength={"train": 0.95}, size=size, seed=seed,
+        counts={"train": 600, "test": images}, fg_path="foregrounds/{name}.jpg", fg_mask="masks/{name}.png",
+        fg_label="species", bg_path="backgrounds/{name}.jpg", bg_label="scene", fractions={"val": 0, "target": 0},
+    )  # fmt: skip
+
+
+def bare(dataset: GroupedDataset) -> GroupedDataset:
+    """The images and labels alone."""
+    pixels = np.stack([dataset.images.read(i) for i in range(len(dataset))])
+    return GroupedDataset(ArrayImages(pixels, dataset.name), dataset.labels, dataset.class_names, name=dataset.name)
+
+
+def classifiers(train: GroupedDataset, number: int, size: int) -> dict[str, Any]:
+    """Linear classifiers on one frozen MobileNetV2, each fitted to another half of the training images."""
+    from sklearn.linear_model import LogisticRegression
+
+    from foveate.extract import open_backbone
+
+    backbone, view = open_backbone("mobilenet-v2", size)
+
+    @torch.no_grad()
+    def features(inputs: torch.Tensor) -> torch.Tensor:
+        return backbone(inputs)
+
+    embedded = []
+    for start in range(0, len(train), 32):
+        images = [view.prepare(train[i].image) for i in range(start, min(start + 32, len(train)))]
+        embedded.append(features(view.normalise(torch.stack(images))))
+    x = torch.cat(embedded).numpy()
+    mean, spread = x.mean(0), x.std(0) + 1e-6
+    out: dict[str, Any] = {}
+    for k in range(number):
+        half = np.random.default_rng(k).permutation(len(x))[: len(x) // 2]
+        head = LogisticRegression(C=0.01, max_iter=500).fit((x[half] - mean) / spread, train.labels[half])
+
+        def logits(inputs: torch.Tensor, head: Any = head) -> torch.Tensor:
+            score = head.decision_function((features(inputs).numpy() - mean) / spread)
+            return torch.from_numpy(np.stack([-score / 2, score / 2], 1))
+
+        out[f"model {k}"] = fv.wrap(logits, train.class_names, preprocess=view, name=f"model {k}")
+    return out
+
+
+def main() -> None:
+    """Print one JSON line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pets", type=Path, required=True, help="folder with cut-out pets and scenes")
+    parser.add_argument("--images", type=int, default=500)
+    parser.add_argument("--size", type=int, default=160)
+    parser.add_argument("--models", type=int, default=8, help="how many to audit together; 0 leaves that out")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    os.environ["FOVEATE_CACHE"] = tempfile.mkdtemp()
+    bench = photographs(given.pets, given.images, given.size)
+    test = bare(bench.test)
+    models = classifiers(bare(bench.train), max(given.models, 2), given.size)
+    result: dict[str, Any] = {"images": given.images, "size": given.size}
+
+    def timed(name: str, chosen: dict[str, Any]) -> None:
+        start = time.process_time()
+        found = fv.audit(chosen, test, examples=0, seed=0)
+        result[name] = round(time.process_time() - start, 1)
+        result[f"{name} verdicts"] = [
+            [str(d.judgement.level), d.judgement.shortcuts[0].key if d.judgement.shortcuts else None]
+            for d in found.discoveries.values()
+        ]
+        print(name, result[name], flush=True)
+
+    names = list(models)
+    timed("one", {names[0]: models[names[0]]})
+    timed("a second model", {names[1]: models[names[1]]})
+    if given.models:
+        timed(f"{given.models} together", models)
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
