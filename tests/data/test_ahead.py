@@ -20,7 +20,11 @@ def waits(item: int) -> int:
 
 
 def test_threads_are_used_where_they_help() -> None:
-    reading = Ahead(waits, threads=4)
+    def long_waits(item: int) -> int:
+        time.sleep(0.05)  # long beside what a busy machine takes from a thread
+        return -item
+
+    reading = Ahead(long_waits, threads=4)
     assert list(reading(LISTS)) == [[-i for i in batch] for batch in LISTS]
     assert reading.helps
     assert list(reading(LISTS[:3])) == [[-i for i in batch] for batch in LISTS[:3]]  # at once, without another trial
