@@ -217,6 +217,9 @@ def test_the_best_worst_case_wins_if_the_average_does_not_fall_too_far() -> None
     good, better = tried(150, 190), tried(160, 180, Means.DAR)
     assert Rule().choose([good, better], before) is better
     assert Rule(real_drop=0.05).choose([good, tried(160, 180, Means.DAR, real=0.8)], before) is good
+    lost = tried(160, 180, Means.DAR, real=0.7)  # 20 points on the images as they come: too much, unless that is said
+    assert Rule().choose([good, lost], before) is good
+    assert Rule(real_drop=None).choose([good, lost], before) is lost
     costly = tried(145, 150, Means.TUNE)  # its average falls from 77.5 to 73.75
     assert Rule().choose([costly], before) is None
     assert Rule(allowed_drop=0.05).choose([costly], before) is costly

@@ -19,7 +19,7 @@ from foveate.data.dataset import GroupedDataset
 from foveate.data.preprocess import Preprocess
 from foveate.errors import FoveateError, ModelError, first_line
 from foveate.measure import NO_ANSWER
-from foveate.remedy.choosing import Rule
+from foveate.remedy.choosing import REAL_DROP, Rule
 from foveate.remedy.dividing import Division, divide
 from foveate.remedy.exchanging import Cutouts, MadeSet, make_set
 from foveate.remedy.kinds import Attempt, Means, Remedy, State, Supply
@@ -79,7 +79,7 @@ def cure(
     out: str | Path | None = None,
     minutes: float = 20,
     allowed_drop: float = 0.03,
-    real_drop: float | None = None,
+    real_drop: float | None = REAL_DROP,
     objects: str | None = None,
     on_bad: str = "raise",
     seed: int = 0,
@@ -98,7 +98,7 @@ def cure(
             A call that was interrupted goes on from what it finds there.
         minutes: for everything; a remedy that would take longer than what is left is not begun.
         allowed_drop: how far the average may fall, see :class:`~foveate.remedy.Rule`.
-        real_drop: how far the average on the validation images as they come may fall; by default that is only told.
+        real_drop: how far the average on the validation images as they come may fall; None sets no limit.
         objects: where objects are, as for :func:`foveate.audit`.
         on_bad: ``"raise"`` or ``"skip"`` unreadable images.
         progress: called with a line of text as the work goes on.
