@@ -21,14 +21,14 @@ balanced
 pets
     Photographs of cats and dogs on forest and sea (a folder with cut-out pets and scenes and their tables). A frozen
     MobileNetV2, and a frozen ResNet-50, with a linear head trained in torch on 1000 images at strength 0.95; 300
-    validation images biased alike; no attributes, no masks, at most 40 minutes. Measured on 400 balanced test images. To
-    reach: worst group +10 points on average over 3 seeds. A row for every remedy that was tried, with what it cost.
+    validation images biased alike; no attributes, no masks, at most 40 minutes. Measured on 400 balanced test images.
+    To reach: worst group +10 points on average over 3 seeds. A row for every remedy that was tried, with what it cost.
 attributes
     critters with attributes and a target split of 80 images, balanced validation images: ``cure`` against every single
     remedy fitted by hand with the defaults of its class. To reach: the best of them minus 2 points.
 size
-    2,000 photographs and MobileNetV2: minutes and peak memory of ``cure`` with defaults, at 500 and at 2,000 images, each
-    in a process of its own (the peak is a process's), on two cores with nothing else to do.
+    2,000 photographs and MobileNetV2: minutes and peak memory of ``cure`` with defaults, at 500 and at 2,000 images,
+    each in a process of its own (the peak is a process's), on two cores with nothing else to do.
 """
 
 from __future__ import annotations
