@@ -26,6 +26,7 @@ from foveate.report import Level
 from foveate.report.discovery.cues import BY_KEY
 from foveate.report.discovery.experiments import Pull
 from foveate.report.discovery.judgement import Judgement, Suspect
+from foveate.report.discovery.marks import MARK
 from foveate.report.discovery.objects import find_objects
 
 SIDE = 20
@@ -254,6 +255,8 @@ def test_the_whole_cue_is_exchanged_although_its_experiment_spared_something() -
     spared = suspect("background", 0.9, exchange=lambda x, mask, donor, donor_mask: x)
     assert [cue.exchange for cue in whole_cues(Judgement((spared,)))] == [BY_KEY["background"].exchange]
     assert whole_cues(Judgement((suspect("compression", 0.9, exchange=None),))) == []
+    mark = Suspect(MARK, Level.FOUND, Pull(MARK, 200, 0.3, 0.2, 0.4, 1e-9, 0.9, 0.9))
+    assert [cue.key for cue in whole_cues(Judgement((mark,)))] == ["background"], "it goes with what holds it"
 
 
 def test_where_the_whole_pulls_much_more_than_the_part_that_was_named_the_whole_is_exchanged() -> None:

@@ -270,8 +270,9 @@ def whole_cues(judgement: Judgement) -> list[Cue]:
     """The cues an audit named, as they are exchanged here: each as a whole.
 
     The cue of an experiment may leave alone what has a pull of its own, and that would still tell the class; so the cue
-    itself is taken. Where a part was named (the frame) in place of the whole it belongs to (the background), and the
-    exchange of the whole turns clearly more answers, the whole is exchanged with it.
+    itself is taken, or what holds it where it has no exchange of its own. Where a part was named (the frame) in place
+    of the whole it belongs to (the background), and the exchange of the whole turns clearly more answers, the whole is
+    exchanged with it.
     """
     pulls = {s.key: s for s in judgement.suspects if s.level is Level.FOUND}
     named = {s.key: s.cue for s in judgement.shortcuts}
@@ -288,9 +289,20 @@ def whole_cues(judgement: Judgement) -> list[Cue]:
             ):
                 named[whole.key] = whole.cue
             above = BY_KEY[above].part_of if above in BY_KEY else None
-    cues = [BY_KEY.get(key, cue) for key, cue in named.items()]
+    cues = {
+        cue.key: cue for cue in (_exchangeable(BY_KEY.get(key, cue)) for key, cue in named.items()) if cue is not None
+    }
     # what the object shares comes first: once the surroundings are another's, its own brightness cannot be told
-    return sorted((cue for cue in cues if cue.exchange is not None), key=lambda cue: cue.needs_objects)
+    return sorted(cues.values(), key=lambda cue: cue.needs_objects)
+
+
+def _exchangeable(cue: Cue) -> Cue | None:
+    """The cue itself or the nearest that holds it: a mark that sits anywhere goes with the background around it."""
+    while cue.exchange is None:
+        if cue.part_of not in BY_KEY:
+            return None
+        cue = BY_KEY[cue.part_of]
+    return cue
 
 
 def _check(model: System, minutes: float, allowed_drop: float, real_drop: float | None, on_bad: str) -> None:

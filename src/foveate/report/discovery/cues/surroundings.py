@@ -66,12 +66,18 @@ BLURS = (0.0, 0.5, 0.8, 1.2, 1.8, 2.7)
 def exchange_sharpness(x: Tensor, mask: Tensor, donor: Tensor, donor_mask: Tensor) -> Tensor:
     """``x`` blurred until its surroundings have as little fine detail as the donor's, or its detail raised."""
     wanted, own = _detail(donor, donor_mask), _detail(x, mask)
-    raised = x + ((wanted / own).clamp(1, 3).view(-1, 1, 1, 1) - 1) * fine_detail(x)
-    ladder = torch.stack([x, *(_blurred(x, width) for width in BLURS[1:])])
-    left = torch.stack([_detail(step, mask) for step in ladder])
-    nearest = (left.log() - wanted.log()[None]).abs().argmin(0)
-    lowered = ladder[nearest, torch.arange(len(x))]
-    return torch.where((wanted > own).view(-1, 1, 1, 1), raised, lowered).clamp(0, 255)
+    out = x + ((wanted / own).clamp(1, 3).view(-1, 1, 1, 1) - 1) * fine_detail(x)
+    best, nearest = x.clone(), (own.log() - wanted.log()).abs()
+    open_ = torch.nonzero(wanted <= own).flatten()  # those that a wider blur may still bring nearer
+    for width in BLURS[1:]:
+        step = _blurred(x[open_], width)
+        away = (_detail(step, mask[open_]).log() - wanted[open_].log()).abs()
+        nearer = away < nearest[open_]
+        best[open_[nearer]], nearest[open_[nearer]] = step[nearer], away[nearer]
+        open_ = open_[nearer]
+        if not len(open_):
+            break
+    return torch.where((wanted > own).view(-1, 1, 1, 1), out, best).clamp(0, 255)
 
 
 def _blurred(images: Tensor, width: float) -> Tensor:
