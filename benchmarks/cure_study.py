@@ -21,7 +21,7 @@ balanced
 pets
     Photographs of cats and dogs on forest and sea (a folder with cut-out pets and scenes and their tables). A frozen
     MobileNetV2, and a frozen ResNet-50, with a linear head trained in torch on 1000 images at strength 0.95; 300
-    validation images biased alike; no attributes, no masks, at most 40 minutes. Measured on 400 balanced test images.
+    validation images biased alike; no attributes, no masks, at most 20 minutes. Measured on 400 balanced test images.
     To reach: worst group +10 points on average over 3 seeds. A row for every remedy that was tried, with what it cost.
 attributes
     critters with attributes and a target split of 80 images, balanced validation images: ``cure`` against every single

@@ -181,9 +181,7 @@ class _Run:
     def _cure(self, result: Cure, found: Discovery | None) -> None:
         """Make the sets, list the remedies, and try them, cheapest first."""
         fit, choose = self.division.fit, self.division.choose
-        began = time.perf_counter()
-        self.model.predict(choose)
-        speed = Speed((time.perf_counter() - began) / len(choose))
+        speed = Speed.of(self.model, choose)
         held: MadeSet | None = None
         made: MadeSet | None = None
         if result.cues:
@@ -198,11 +196,13 @@ class _Run:
         remedies, result.attempts = remedies_for(self.model, sets, missing)
         order = {remedy: self._estimate(remedy, sets, speed, validation) for remedy in remedies}
         for remedy in sorted(remedies, key=lambda r: (list(Means).index(r.means), order[r])):
-            self._try(remedy, order[remedy], result, sets, validation)
+            self._try(remedy, speed, result, sets, validation)
 
     def _estimate(self, remedy: Remedy, sets: dict[Supply, BalancedSet], speed: Speed, validation: Validation) -> float:
-        given = sets[remedy.origin] if remedy.origin is not None else None
-        return speed.estimate(remedy, 0 if given is None else len(given.grouped), len(validation.select))
+        given, held = sets[remedy.origin] if remedy.origin is not None else None, len(validation.select)
+        if given is not None and remedy.means is Means.DAR:
+            return speed.estimate(remedy, min(len(given.balanced), speed.attended(self.clock.left, held)), held)
+        return speed.estimate(remedy, 0 if given is None else len(given.grouped), held)
 
     def _affordable(self, speed: Speed, making: float) -> int:
         """Images to make sets from: making them (seconds each) and reading their features may take a third of the time
@@ -221,9 +221,10 @@ class _Run:
         return held.together
 
     def _try(
-        self, remedy: Remedy, cost: float, result: Cure, sets: dict[Supply, BalancedSet], validation: Validation
+        self, remedy: Remedy, speed: Speed, result: Cure, sets: dict[Supply, BalancedSet], validation: Validation
     ) -> None:
         assert result.before is not None
+        cost = self._estimate(remedy, sets, speed, validation)
         earlier = self.desk.finished(remedy)
         if earlier is not None:
             said, system = earlier
@@ -237,7 +238,8 @@ class _Run:
                 said, system = attempt(
                     remedy, self.model, None if remedy.origin is None else sets[remedy.origin], validation,
                     attention=self._looker(), store=self.desk.features, until=self.clock.end, seed=self.seed,
-                    shown=self.show,
+                    shown=self.show, epochs=speed.epochs,
+                    most=speed.attended(self.clock.left, len(validation.select)),
                 )  # fmt: skip
             except Exception as error:  # whatever a network from elsewhere does in training: the others can still help
                 if not isinstance(error, FoveateError):
