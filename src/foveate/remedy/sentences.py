@@ -95,8 +95,8 @@ def _too_far(found: Cure, best: Showing) -> str:
     before, limit = found.before, found.rule.real_drop
     if before is not None and limit is not None and best.real < before.real - limit:
         return (
-            f"on the images as they come it falls from {per_cent(before.real)} to {per_cent(best.real)}, further than the "
-            f"{100 * limit:g} points that are allowed (real_drop, --real-drop)"
+            f"on the images as they come it falls from {per_cent(before.real)} to {per_cent(best.real)}, further than "
+            f"the {100 * limit:g} points that are allowed (real_drop, --real-drop)"
         )
     return "its average falls too far"
 
