@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import runpy
 import shlex
 import shutil
 from pathlib import Path
@@ -17,15 +18,6 @@ from tests.cli.conftest import Call
 import foveate as fv
 
 ROOT = Path(__file__).parents[2]
-FACTORY = """
-from torch import nn
-
-def build(num_classes=2):
-    pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    net = nn.Sequential(nn.Conv2d(3, 8, 3, 2), nn.ReLU(), pool, nn.Linear(8, num_classes))
-    net.class_names = ["cat", "duck"]
-    return net
-"""
 VISION = """
 def build(num_classes=2):
     from torchvision.models.resnet import BasicBlock, ResNet
@@ -51,6 +43,14 @@ def lines(page: str) -> list[str]:
     return [shlex.join(shlex.split(line, comments=True)) for line in found]
 
 
+def run_block(word: str, folder: Path) -> None:
+    """Run the program on the page about models that has ``word`` in it: it writes files to ``folder``."""
+    (code,) = [body for kind, body in fences("docs/models.md") if kind == "python" and word in body]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        exec(compile(code, "docs/models.md", "exec"), {})
+
+
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What somebody has who reads the pages: photos, a table of them, networks in every form."""
@@ -72,13 +72,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
             writer.writerows(rows)
     (root / "mine").mkdir()
     (root / "mine" / "__init__.py").touch()
-    (root / "mine" / "models.py").write_text(FACTORY)
     (root / "mine" / "vision.py").write_text(VISION)
-    (root / "mine_models.py").write_text(FACTORY)
-    made: dict[str, torch.nn.Module] = {}
-    exec(FACTORY, scope := {})
+    run_block("mine_models.py", root)
+    shutil.copy(root / "mine_models.py", root / "mine" / "models.py")
     torch.manual_seed(0)
-    made["w"] = scope["build"]()  # type: ignore[operator]
+    made: dict[str, torch.nn.Module] = {"w": runpy.run_path(str(root / "mine_models.py"))["build"]()}
     erm = fv.ERM("micro_resnet", epochs=1, progress=False, model_args=NETWORK).fit(data.train)
     erm.save(root / "MODEL")
     import timm
@@ -91,8 +89,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def program(world: Path) -> Path:
-    exec(FACTORY, scope := {})
-    net = scope["build"]().eval()  # type: ignore[operator]
+    net = runpy.run_path(str(world / "mine_models.py"))["build"]().eval()
     batch = torch.export.Dim("batch", min=1, max=256)
     made = torch.export.export(net, (torch.zeros(2, 3, 32, 32),), dynamic_shapes={"input": {0: batch}})
     torch.export.save(made, world / "model.pt2")
@@ -111,10 +108,7 @@ def onnx_file(world: Path) -> Path:
 def vit(world: Path) -> Path:
     """The folder of transformers that the page itself writes."""
     pytest.importorskip("transformers")
-    (code,) = [body for kind, body in fences("docs/models.md") if kind == "python" and "save_pretrained" in body]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(world)
-        exec(compile(code, "docs/models.md", "exec"), {})
+    run_block("save_pretrained", world)
     return world / "vit"
 
 
