@@ -32,28 +32,32 @@ def _data(images: int, size: int) -> GroupedDataset:
 def ray_store(images: int = 128) -> list[Row]:
     """Features by one and by two Ray workers of one thread each."""
     import ray
+    from ray.cluster_utils import Cluster
 
     from foveate.bench.ray_cluster import RaySpread
     from foveate.extract.store import FeatureStore
 
     torch.set_num_threads(1)
-    os.environ["OMP_NUM_THREADS"] = "1"
+    # nice workers would wait behind this process, and a raylet may need a minute to start on two cores
+    os.environ |= {"OMP_NUM_THREADS": "1", "RAY_worker_niceness": "0", "RAY_raylet_start_wait_time_s": "120"}
     data, view = _data(images, 224), Preprocess((224, 224))
     backbone = create_backbone("resnet18")
     taken: dict[int, list[float]] = {1: [], 2: []}
     for workers in taken:
-        ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, configure_logging=False)
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": workers, "include_dashboard": False})
         try:
+            ray.init(cluster.address, log_to_driver=False, configure_logging=False)
             for turn in range(TURNS + 1):
-                with tempfile.TemporaryDirectory() as folder, RaySpread("auto", rows=16, threads=1) as cluster:
+                with tempfile.TemporaryDirectory() as folder, RaySpread(cluster.address, rows=16, threads=1) as spread:
                     began = time.perf_counter()
-                    FeatureStore(folder, spread=cluster).features(
+                    FeatureStore(folder, spread=spread).features(
                         backbone, data, view, batch_size=16, progress=lambda *_: None
                     )  # fmt: skip
                     if turn:  # the first turn starts the workers
                         taken[workers].append(time.perf_counter() - began)
         finally:
             ray.shutdown()
+            cluster.shutdown()
     return [_scaled("features of a ResNet-18 by two Ray workers", "by one", taken, f"{images} images of 224 px")]
 
 

@@ -26,6 +26,7 @@ from foveate.report import Level
 from foveate.report.discovery.cues import BY_KEY
 from foveate.report.discovery.experiments import Pull
 from foveate.report.discovery.judgement import Judgement, Suspect
+from foveate.report.discovery.marks import MARK
 from foveate.report.discovery.objects import find_objects
 
 SIDE = 20
@@ -217,6 +218,9 @@ def test_the_best_worst_case_wins_if_the_average_does_not_fall_too_far() -> None
     good, better = tried(150, 190), tried(160, 180, Means.DAR)
     assert Rule().choose([good, better], before) is better
     assert Rule(real_drop=0.05).choose([good, tried(160, 180, Means.DAR, real=0.8)], before) is good
+    lost = tried(160, 180, Means.DAR, real=0.7)  # 20 points on the images as they come: too much, unless that is said
+    assert Rule().choose([good, lost], before) is good
+    assert Rule(real_drop=None).choose([good, lost], before) is lost
     costly = tried(145, 150, Means.TUNE)  # its average falls from 77.5 to 73.75
     assert Rule().choose([costly], before) is None
     assert Rule(allowed_drop=0.05).choose([costly], before) is costly
@@ -251,6 +255,8 @@ def test_the_whole_cue_is_exchanged_although_its_experiment_spared_something() -
     spared = suspect("background", 0.9, exchange=lambda x, mask, donor, donor_mask: x)
     assert [cue.exchange for cue in whole_cues(Judgement((spared,)))] == [BY_KEY["background"].exchange]
     assert whole_cues(Judgement((suspect("compression", 0.9, exchange=None),))) == []
+    mark = Suspect(MARK, Level.FOUND, Pull(MARK, 200, 0.3, 0.2, 0.4, 1e-9, 0.9, 0.9))
+    assert [cue.key for cue in whole_cues(Judgement((mark,)))] == ["background"], "it goes with what holds it"
 
 
 def test_where_the_whole_pulls_much_more_than_the_part_that_was_named_the_whole_is_exchanged() -> None:

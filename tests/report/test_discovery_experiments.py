@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from foveate.report.discovery import nested
@@ -22,6 +23,7 @@ from foveate.report.discovery.cues.surroundings import (
     exchange_sharpness,
     exchange_vignette,
     falloff,
+    measure_sharpness,
 )
 from foveate.report.discovery.experiments import (
     FIRST_LOOK,
@@ -35,7 +37,7 @@ from foveate.report.discovery.experiments import (
     spoken_for,
 )
 from foveate.report.discovery.marks import PUT, find_marks, mark_pairs, with_marks, without_marks
-from foveate.report.discovery.nested import disentangle
+from foveate.report.discovery.nested import Nesting, disentangle, from_closer
 
 SIDE = 32
 
@@ -128,13 +130,63 @@ def test_sharpness_is_taken_and_the_fall_of_light_given() -> None:
     assert torch.allclose(falloff(given, mask), falloff(dark, mask), atol=0.1)
 
 
-def test_an_object_is_moved_and_enlarged_on_its_own_background() -> None:
+def test_letters_at_a_place_do_not_make_a_picture_sharp() -> None:
+    plain, mask = torch.full((1, 3, 48, 48), 120.0), torch.zeros(1, 48, 48)
+    written = plain.clone()
+    written[:, :, 40:46, 4:30:2] = 255.0
+    assert torch.equal(measure_sharpness(written, mask), measure_sharpness(plain, mask))
+    assert torch.equal(exchange_sharpness(plain, mask, written, mask), plain)
+    assert float(measure_sharpness(batch(0), middle()).min()) > float(measure_sharpness(plain, mask))
+    hidden = torch.ones(1, 48, 48)
+    assert bool(torch.isfinite(measure_sharpness(written, hidden)).all()), "an object that covers everything"
+
+
+def test_a_picture_is_enlarged_and_reduced_with_its_surroundings() -> None:
+    x = torch.full((1, 3, 40, 40), 50.0)
+    x[:, :, :, 30:] = 90.0  # surroundings with an edge of their own
+    small, large = torch.zeros(1, 40, 40), torch.zeros(1, 40, 40)
+    small[:, 15:25, 10:20], large[:, 10:30, 5:25] = 1, 1
+    x[:, :, 15:25, 10:20] = 200.0
+    close = exchange_size(x, small, x, large)[0, 0]
+    assert 300 < int((close > 125).sum()) <= 420, "100 pixels before, 400 after"
+    assert not bool(((close > 70) & (close < 125)).all(0).any()), "what stood further to the right is out of view"
+    far = exchange_size(x, large, x, small)[0, 0]
+    assert float(far.max()) <= 200
+    same = exchange_size(x, small, x, small)
+    assert torch.allclose(same[..., 28:], x[..., 28:], atol=1e-3), "an object of the same size moves nothing"
+
+
+def test_what_comes_from_a_closer_view_is_explained_by_the_size() -> None:
+    """A model that reads how wide the stripes behind the object are, which are twice as wide from half as far."""
+    rng = np.random.default_rng(0)
+    n, side, near = 120, 48, np.arange(120) % 2 == 0
+    images, masks = torch.zeros(n, 3, side, side, dtype=torch.uint8), torch.zeros(n, side, side, dtype=torch.uint8)
+    for i in range(n):
+        width, half = (8, 10) if near[i] else (4, 5)
+        y, x = rng.integers(20, 28, 2)
+        images[i] = torch.where((torch.arange(side) + int(rng.integers(16))) // width % 2 == 0, 60, 120).byte()
+        masks[i, y - half : y + half, x - half : x + half] = 1
+        images[i][:, masks[i] == 1] = 200
+    answers = near.astype(np.int64)
+    told = Sheet(images, masks, rng.permutation(answers), answers, np.full(n, 0.9), np.arange(n), masks)
+
+    def reads_stripes(batch: Tensor) -> NDArray[np.int64]:
+        edges = (batch[:, 0, :6].float().diff(dim=-1).abs() > 20).float().sum((1, 2)) / 6
+        return (edges < 8).long().numpy()
+
+    pulls = [measure_pull(told, BY_KEY[key], reads_stripes) for key in ("size", "background")]
+    accused = [pull for pull in pulls if pull is not None and pull.value > 0.3]
+    assert [pull.cue.key for pull in accused] == ["size", "background"]
+    found = Nesting()
+    from_closer(told, reads_stripes, accused, found)
+    assert {key: by.key for key, by in found.explained.items()} == {"background": "size"}
+
+
+def test_an_object_is_moved_on_its_own_background() -> None:
     x = torch.full((1, 3, 40, 40), 50.0)
     small, large = torch.zeros(1, 40, 40), torch.zeros(1, 40, 40)
     small[:, 4:14, 4:14], large[:, 10:30, 10:30] = 1, 1
     x[:, :, 4:14, 4:14] = 200.0
-    grown = exchange_size(x, small, x, large)[0, 0] > 125
-    assert 200 < int(grown.sum()) < 420  # it was 100 pixels and the donor's is 400; two sides are cut off
     moved = exchange_position(x, small, x, large)[0, 0] > 125
     assert 80 < int(moved.sum()) < 125
     assert bool(moved[20, 20])

@@ -25,8 +25,8 @@ def cure(
     ),
     minutes: float = typer.Option(20, help="Time for everything; what would take longer is not begun."),
     allowed_drop: float = typer.Option(3, help="Points that the average may fall, every group counted alike."),
-    real_drop: float | None = typer.Option(
-        None, help="Points that the average on the validation images as they come may fall. Default: no limit."
+    real_drop: float = typer.Option(
+        15, help="Points that the average on the validation images as they come may fall; 100 sets no limit."
     ),
     ignore_attributes: bool = typer.Option(False, "--ignore-attributes", help="Cure as if no attribute were known."),
     objects: str | None = typer.Option(
@@ -49,7 +49,7 @@ def cure(
 
     limits = {"--allowed-drop": allowed_drop, "--real-drop": real_drop}
     for name, points in limits.items():
-        if points is not None and not 0 <= points <= 100:
+        if not 0 <= points <= 100:
             raise FoveateError(f"{name} is in points from 0 to 100; found {points:g}.")
     check_out(out)
     benchmark = open_data(needed_data(images, data), root)
@@ -59,7 +59,7 @@ def cure(
     opened = opener.open(model, first)
     found = run_cure(
         opened, benchmark, out=out, minutes=minutes, allowed_drop=allowed_drop / 100,
-        real_drop=None if real_drop is None else real_drop / 100, objects=objects, on_bad=on_bad, seed=seed,
+        real_drop=real_drop / 100, objects=objects, on_bad=on_bad, seed=seed,
         progress=lambda line: echo(line, err=True), show_progress=True,
     )  # fmt: skip
     record = found.record()

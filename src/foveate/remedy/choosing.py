@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from foveate.remedy.kinds import Attempt, Showing
 
+REAL_DROP = 0.15
+"""What the average on the images as they come may fall, unless the user says otherwise."""
 LEAST_GAIN = 0.02
 """A remedy must win at least this much, however many images there are."""
 
@@ -19,12 +21,13 @@ class Rule:
     Attributes:
         allowed_drop: how far the average may fall, every cell counted alike.
         real_drop: how far the average on the real validation images as they come may fall; None sets no limit.
-            Where these are biased like the training set, the shortcut itself earned a part of that average.
+            Where these are biased like the training set, the shortcut itself earned a part of that average, so a cure
+            may cost something there; a model that lost a large part of it is no cure.
         groups: whether the cells are given groups, or (real, exchanged) x class.
     """
 
     allowed_drop: float = 0.03
-    real_drop: float | None = None
+    real_drop: float | None = REAL_DROP
     groups: bool = False
 
     def allows(self, standing: Showing, before: Showing) -> bool:

@@ -19,7 +19,7 @@ from foveate.data.dataset import GroupedDataset
 from foveate.data.preprocess import Preprocess
 from foveate.errors import FoveateError, ModelError, first_line
 from foveate.measure import NO_ANSWER
-from foveate.remedy.choosing import Rule
+from foveate.remedy.choosing import REAL_DROP, Rule
 from foveate.remedy.dividing import Division, divide
 from foveate.remedy.exchanging import Cutouts, MadeSet, make_set
 from foveate.remedy.kinds import Attempt, Means, Remedy, State, Supply
@@ -79,7 +79,7 @@ def cure(
     out: str | Path | None = None,
     minutes: float = 20,
     allowed_drop: float = 0.03,
-    real_drop: float | None = None,
+    real_drop: float | None = REAL_DROP,
     objects: str | None = None,
     on_bad: str = "raise",
     seed: int = 0,
@@ -98,7 +98,7 @@ def cure(
             A call that was interrupted goes on from what it finds there.
         minutes: for everything; a remedy that would take longer than what is left is not begun.
         allowed_drop: how far the average may fall, see :class:`~foveate.remedy.Rule`.
-        real_drop: how far the average on the validation images as they come may fall; by default that is only told.
+        real_drop: how far the average on the validation images as they come may fall; None sets no limit.
         objects: where objects are, as for :func:`foveate.audit`.
         on_bad: ``"raise"`` or ``"skip"`` unreadable images.
         progress: called with a line of text as the work goes on.
@@ -181,9 +181,7 @@ class _Run:
     def _cure(self, result: Cure, found: Discovery | None) -> None:
         """Make the sets, list the remedies, and try them, cheapest first."""
         fit, choose = self.division.fit, self.division.choose
-        began = time.perf_counter()
-        self.model.predict(choose)
-        speed = Speed((time.perf_counter() - began) / len(choose))
+        speed = Speed.of(self.model, choose)
         held: MadeSet | None = None
         made: MadeSet | None = None
         if result.cues:
@@ -198,11 +196,13 @@ class _Run:
         remedies, result.attempts = remedies_for(self.model, sets, missing)
         order = {remedy: self._estimate(remedy, sets, speed, validation) for remedy in remedies}
         for remedy in sorted(remedies, key=lambda r: (list(Means).index(r.means), order[r])):
-            self._try(remedy, order[remedy], result, sets, validation)
+            self._try(remedy, speed, result, sets, validation)
 
     def _estimate(self, remedy: Remedy, sets: dict[Supply, BalancedSet], speed: Speed, validation: Validation) -> float:
-        given = sets[remedy.origin] if remedy.origin is not None else None
-        return speed.estimate(remedy, 0 if given is None else len(given.grouped), len(validation.select))
+        given, held = sets[remedy.origin] if remedy.origin is not None else None, len(validation.select)
+        if given is not None and remedy.means is Means.DAR:
+            return speed.estimate(remedy, min(len(given.balanced), speed.attended(self.clock.left, held)), held)
+        return speed.estimate(remedy, 0 if given is None else len(given.grouped), held)
 
     def _affordable(self, speed: Speed, making: float) -> int:
         """Images to make sets from: making them (seconds each) and reading their features may take a third of the time
@@ -221,9 +221,10 @@ class _Run:
         return held.together
 
     def _try(
-        self, remedy: Remedy, cost: float, result: Cure, sets: dict[Supply, BalancedSet], validation: Validation
+        self, remedy: Remedy, speed: Speed, result: Cure, sets: dict[Supply, BalancedSet], validation: Validation
     ) -> None:
         assert result.before is not None
+        cost = self._estimate(remedy, sets, speed, validation)
         earlier = self.desk.finished(remedy)
         if earlier is not None:
             said, system = earlier
@@ -237,7 +238,8 @@ class _Run:
                 said, system = attempt(
                     remedy, self.model, None if remedy.origin is None else sets[remedy.origin], validation,
                     attention=self._looker(), store=self.desk.features, until=self.clock.end, seed=self.seed,
-                    shown=self.show,
+                    shown=self.show, epochs=speed.epochs,
+                    most=speed.attended(self.clock.left, len(validation.select)),
                 )  # fmt: skip
             except Exception as error:  # whatever a network from elsewhere does in training: the others can still help
                 if not isinstance(error, FoveateError):
@@ -270,8 +272,9 @@ def whole_cues(judgement: Judgement) -> list[Cue]:
     """The cues an audit named, as they are exchanged here: each as a whole.
 
     The cue of an experiment may leave alone what has a pull of its own, and that would still tell the class; so the cue
-    itself is taken. Where a part was named (the frame) in place of the whole it belongs to (the background), and the
-    exchange of the whole turns clearly more answers, the whole is exchanged with it.
+    itself is taken, or what holds it where it has no exchange of its own. Where a part was named (the frame) in place
+    of the whole it belongs to (the background), and the exchange of the whole turns clearly more answers, the whole is
+    exchanged with it.
     """
     pulls = {s.key: s for s in judgement.suspects if s.level is Level.FOUND}
     named = {s.key: s.cue for s in judgement.shortcuts}
@@ -288,9 +291,20 @@ def whole_cues(judgement: Judgement) -> list[Cue]:
             ):
                 named[whole.key] = whole.cue
             above = BY_KEY[above].part_of if above in BY_KEY else None
-    cues = [BY_KEY.get(key, cue) for key, cue in named.items()]
+    cues = {
+        cue.key: cue for cue in (_exchangeable(BY_KEY.get(key, cue)) for key, cue in named.items()) if cue is not None
+    }
     # what the object shares comes first: once the surroundings are another's, its own brightness cannot be told
-    return sorted((cue for cue in cues if cue.exchange is not None), key=lambda cue: cue.needs_objects)
+    return sorted(cues.values(), key=lambda cue: cue.needs_objects)
+
+
+def _exchangeable(cue: Cue) -> Cue | None:
+    """The cue itself or the nearest that holds it: a mark that sits anywhere goes with the background around it."""
+    while cue.exchange is None:
+        if cue.part_of not in BY_KEY:
+            return None
+        cue = BY_KEY[cue.part_of]
+    return cue
 
 
 def _check(model: System, minutes: float, allowed_drop: float, real_drop: float | None, on_bad: str) -> None:

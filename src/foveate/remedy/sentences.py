@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from foveate.remedy.kinds import Attempt, State
+from foveate.remedy.kinds import Attempt, Showing, State
 from foveate.report import Level
 from foveate.report.sentences import listed
 
@@ -85,8 +85,20 @@ def _tried(found: Cure) -> list[str]:
     return [
         f"The best of {len(tried)} remedies was {best.remedy.title}: its worst case is "
         f"{per_cent(best.standing.worst.accuracy)} ({best.standing.worst.name}), that of the original "
-        f"{per_cent(found.before.worst.accuracy)}" + ("." if best.allowed else ", but its average falls too far.")
+        f"{per_cent(found.before.worst.accuracy)}"
+        + ("." if best.allowed else f", but {_too_far(found, best.standing)}.")
     ]
+
+
+def _too_far(found: Cure, best: Showing) -> str:
+    """Which average falls further than the rule allows."""
+    before, limit = found.before, found.rule.real_drop
+    if before is not None and limit is not None and best.real < before.real - limit:
+        return (
+            f"on the images as they come it falls from {per_cent(before.real)} to {per_cent(best.real)}, further than "
+            f"the {100 * limit:g} points that are allowed (real_drop, --real-drop)"
+        )
+    return "its average falls too far"
 
 
 def _left(found: Cure) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from foveate.assemble.capabilities import network_of, sees_images_alone
 from foveate.assemble.network import Network
@@ -19,13 +20,21 @@ from foveate.assemble.wrapping import Restricted
 from foveate.data.dataset import GroupedDataset
 from foveate.engine import EpochEnd
 from foveate.engine.callbacks import StopTraining
+from foveate.pool import AttentionPool
 from foveate.remedy.kinds import Attempt, Counted, Means, Remedy, Showing, State, Supply
-from foveate.remedy.sources import BalancedSet
+from foveate.remedy.sources import BalancedSet, drawn
 from foveate.systems import DAR, DFR
 
-EPOCHS = {Means.DAR: 40, Means.TUNE: 10}
+TUNED = 10
+"""Epochs of fine-tuning."""
+ATTENDED, ATTENDED_LARGE = 40, 20
+"""Epochs of DAR's attention, on the maps of a small network and of a large pretrained one, whose maps say more."""
 SMALL_NETWORK = 10**6
 """Weights of a network that counts as small."""
+SHARE = 0.25
+"""DAR learns from as many images as this share of the time that is left allows."""
+FEWEST_ATTENDED = 60
+"""Images that DAR needs at least."""
 LOOK = 0.02
 """Seconds that a small ViT takes to look at one image, about."""
 SLOWEST = 3.0
@@ -43,6 +52,21 @@ class Speed:
 
     predict: float
     pool: float = 5e-4
+    epochs: int = ATTENDED
+
+    @staticmethod
+    def of(system: System, data: GroupedDataset) -> Speed:
+        """Measured: the answers to ``data``, and a few steps of DAR's attention on maps as the model's are."""
+        began = time.perf_counter()
+        system.predict(data)
+        predict, network = (time.perf_counter() - began) / len(data), network_of(system)
+        if network is None or not network.reads_maps:
+            return Speed(predict)
+        return Speed(predict, _pool_step(network, system), ATTENDED if _small(network) else ATTENDED_LARGE)
+
+    def attended(self, left: float, held: int) -> int:
+        """Images that DAR can learn from within its share of ``left`` seconds; at least a few, whatever that takes."""
+        return max(FEWEST_ATTENDED, int(SHARE * left / (self.epochs * self.pool) - held / 3))
 
     def estimate(self, remedy: Remedy, images: int, held: int) -> float:
         """Seconds that trying ``remedy`` will take, its own validation included."""
@@ -50,10 +74,23 @@ class Speed:
         if remedy.means is Means.DFR:
             return images * self.predict + held * self.predict + 3.0 + measured
         if remedy.means is Means.DAR:
-            return (images + held) * self.predict + EPOCHS[Means.DAR] * (images + held / 3) * self.pool + measured
+            return (images + held) * self.predict + self.epochs * (images + held / 3) * self.pool + measured
         if remedy.means is Means.TUNE:
-            return EPOCHS[Means.TUNE] * (SLOWEST * images + held) * self.predict + measured
+            return TUNED * (SLOWEST * images + held) * self.predict + measured
         return 4 * held * (self.predict + LOOK) + measured
+
+
+def _pool_step(network: Network, system: System, images: int = 32) -> float:
+    """Seconds for one image of a step of DAR's attention."""
+    with torch.no_grad():
+        shape = network.backbone.maps(torch.zeros(1, 3, *system.preprocess_.size)).shape[1:]
+    pool, maps = AttentionPool(shape[0]), torch.randn(images, *shape)
+    optimizer = torch.optim.AdamW(pool.parameters())
+    for _ in range(2):  # the first one warms up
+        began = time.perf_counter()
+        pool(maps).square().mean().backward()
+        optimizer.step()
+    return (time.perf_counter() - began) / images
 
 
 @dataclass(frozen=True)
@@ -144,6 +181,8 @@ def attempt(
     until: float,
     seed: int,
     shown: bool,
+    epochs: int = ATTENDED,
+    most: int | None = None,
 ) -> tuple[Attempt, System]:
     """Fit one remedy and see how it does.
 
@@ -151,6 +190,7 @@ def attempt(
         given: the set to learn from; None for input restriction, which learns nothing.
         attention: the ViT that says where to look, for input restriction.
         until: when training ends, with its best epoch (``time.perf_counter``).
+        epochs, most: of DAR's attention, and images that it learns from at most.
     """
     began = time.perf_counter()
     stopped = False
@@ -169,17 +209,18 @@ def attempt(
         elif remedy.means is Means.DFR:
             made = DFR(base, refits=5, **options).fit(given.grouped, val=held.select)
         elif remedy.means is Means.DAR:
-            made = DAR(base, epochs=EPOCHS[Means.DAR], **options).fit(
-                given.balanced, val=held.select, callbacks=[in_time]
-            )
+            chosen = given.balanced if most is None else drawn(given.balanced, most, seed)
+            made = DAR(base, epochs=epochs, **options).fit(chosen, val=held.select, callbacks=[in_time])
         else:
-            how = {"variant": "network", "epochs": EPOCHS[Means.TUNE], "schedule": "onecycle", "lr": tuning_rate(base)}
+            how = {"variant": "network", "epochs": TUNED, "schedule": "onecycle", "lr": tuning_rate(base)}
             made = DFR(base, **how, **options).fit(given.grouped, val=held.select, callbacks=[in_time])
         standing = held.standing(made)
     said = Attempt(
         remedy, State.TRIED, standing=standing, supervision=supervision(base, remedy.origin, held),
         seconds=time.perf_counter() - began,
     )  # fmt: skip
+    if remedy.means is Means.DAR and given is not None and most is not None and most < len(given.balanced):
+        said.notes.append(f"it learned from {most} of {len(given.balanced)} images, as many as the time allowed")
     if stopped:
         said.notes.append("training ended early, when the time was up; its best epoch is kept")
     if not np.isfinite([cell.accuracy for cell in standing.cells]).all():
@@ -190,7 +231,11 @@ def attempt(
 def tuning_rate(base: System) -> float:
     """Peak learning rate of fine-tuning: small networks have little to forget, large pretrained ones a lot."""
     network = network_of(base)
-    return 3e-3 if network is None or sum(p.numel() for p in network.parameters()) < SMALL_NETWORK else 2e-4
+    return 3e-3 if network is None or _small(network) else 2e-4
+
+
+def _small(network: Network) -> bool:
+    return sum(p.numel() for p in network.parameters()) < SMALL_NETWORK
 
 
 def supervision(base: System, origin: Supply | None, held: Validation) -> str:

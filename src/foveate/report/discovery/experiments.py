@@ -385,10 +385,9 @@ def exchange(
     if cue.full_size and sheet.original is not None and sheet.view is not None:
         return torch.stack([_at_full_size(sheet, cue, int(i), int(j)) for i, j in zip(rows, others, strict=True)])
     i, j = torch.as_tensor(rows), torch.as_tensor(others)
-    cut = sheet.tight if cue.cuts and sheet.tight is not None and not generous else sheet.masks
-    return as_pixels(
-        cue.exchange(sheet.images[i].float(), cut[i].float(), sheet.images[j].float(), sheet.masks[j].float())
-    )
+    tight = sheet.masks if sheet.tight is None or generous else sheet.tight
+    cut, hidden = tight if cue.cuts or cue.outlined else sheet.masks, tight if cue.outlined else sheet.masks
+    return as_pixels(cue.exchange(sheet.images[i].float(), cut[i].float(), sheet.images[j].float(), hidden[j].float()))
 
 
 def _at_full_size(sheet: Sheet, cue: Cue, i: int, j: int) -> Tensor:

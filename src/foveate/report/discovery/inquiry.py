@@ -33,6 +33,7 @@ from foveate.report.discovery.nested import (
     STANDS,
     Nesting,
     disentangle,
+    from_closer,
     share_held,
     shared,
 )
@@ -81,6 +82,7 @@ class Inquiry:
         accused = [pull for pull in self.pulls if accuses(pull)]
         if len(accused) > 1:
             self.nesting = disentangle(self.sheet, self.predict, accused, self.features)
+            from_closer(self.sheet, self.predict, accused, self.nesting)
         self._colours_of_the_picture(accused)
         whole = next((pull for pull in accused if pull.cue.key == "background"), None)
         if whole is not None:
@@ -119,8 +121,13 @@ class Inquiry:
         return replace(found, generous=wide)
 
     def _on_the_object(self) -> None:
-        """Look for a mark on the object in every second image; if there is one, exchange it in the others."""
+        """Look for a mark on the object in every second image; if there is one, exchange it in the others.
+
+        Within its outline: a margin of the surroundings would bring their colours along.
+        """
         sheet = self.sheet
+        if sheet.tight is not None:
+            sheet = replace(sheet, masks=sheet.tight)
         half = np.arange(len(sheet)) % 2 == 0
         mark = find_mark(sheet.images[half], sheet.masks[half], sheet.labels[half], sheet.predictions[half])
         if mark is None:

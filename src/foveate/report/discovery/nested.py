@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foveate.report.discovery.cues import BY_KEY, Cue
+from foveate.report.discovery.cues.placement import SIZE, from_as_close
 from foveate.report.discovery.experiments import Predict, Pull, Sheet, Triple, pull_of_pairs
 from foveate.report.gaps import FOUND_GAP
 
@@ -33,8 +34,12 @@ ADDS = 0.2
 """A part that takes less than this share from the pull of the whole is only a bit of it."""
 ALONG = 0.5
 """A property of the whole picture is shared by the objects when they go at least half of its way."""
+MEASURED = 200
+"""Images that this is measured on."""
 SAID = 0.05
 """Share of a property's variation within classes that must go with the answers to tell what the model reads."""
+LEVELLED = 0.6
+"""A cue that keeps less than this share of its pull with donors seen from as close comes from the size."""
 SMALLER = 0.1
 """Of two parts that pull alike the smaller one goes first."""
 WORTH = 0.3
@@ -94,6 +99,23 @@ def disentangle(
     return found
 
 
+def from_closer(sheet: Sheet, predict: Predict, accused: Sequence[Pull], found: Nesting) -> None:
+    """Who sees one class from closer sees other surroundings, and blurrier ones: what loses its pull once donors are
+    seen from as close as the recipients is explained by the size of the object. Adds to ``found``."""
+    size = next((pull for pull in accused if pull.cue.key == SIZE.key and pull.value >= FOUND_GAP), None)
+    if size is None:
+        return
+    for pull in accused:
+        if pull is size or pull.cue.key in found.explained or pull.cue.full_size or pull.value > size.value / STANDS:
+            continue
+        pairs = pull.pairs[:COMPARED]
+        own = pull_of_pairs(sheet, pull.cue, predict, pairs)
+        if pull_of_pairs(sheet, from_as_close(pull.cue), predict, pairs) < LEVELLED * own:
+            found.explained[pull.cue.key] = size.cue
+    for key, by in list(found.explained.items()):  # what was explained by what is explained now
+        found.explained[key] = found.explained.get(by.key, by)
+
+
 def shared(sheet: Sheet, cue: Cue) -> bool:
     """Whether the objects show a property of the whole picture as their surroundings do.
 
@@ -102,6 +124,7 @@ def shared(sheet: Sheet, cue: Cue) -> bool:
     """
     if cue.measure is None:
         return True
+    sheet = sheet.first(MEASURED)
     images, tight = sheet.images.float(), sheet.masks if sheet.tight is None else sheet.tight
     outside = cue.measure(images, sheet.masks.float()).double().numpy()
     inside = cue.measure(images, 1 - _core(tight.float())).double().numpy()

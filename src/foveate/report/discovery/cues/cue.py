@@ -83,6 +83,7 @@ class Cue:
         needs_objects: whether its exchange is worth no more than the masks: guessed ones give a hint at most.
         comparatives: how images with less of it and with more of it are called ("darker", "brighter").
         cuts: whether its exchange cuts the object out, so that a tight and a generous cut may give two answers.
+        outlined: whether its exchange measures the objects of both pictures, so that it needs their outlines.
         full_size: whether it is exchanged at the size of the files, before the model's own resizing: a property of the
             encoding does not outlive that.
         receives: which images can be given it, by its numbers ``[n, d]``: a blurred picture cannot be made sharp.
@@ -106,6 +107,7 @@ class Cue:
     needs_objects: bool = False
     comparatives: tuple[str, str] | None = None
     cuts: bool = False
+    outlined: bool = False
     full_size: bool = False
     receives: Callable[[NDArray[np.float64]], NDArray[np.bool_]] | None = field(default=None, compare=False)
     given: bool = False

@@ -1,6 +1,12 @@
-"""How the object stands in the picture: how large it is, and where. It is moved on its own background."""
+"""How the object stands in the picture: how large it is, and where.
+
+Whoever steps closer sees object and surroundings larger, and less of the surroundings: so the whole picture is enlarged
+or reduced around its object. To stand elsewhere, the object is moved on its own background.
+"""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -17,10 +23,42 @@ LARGEST = 2.5
 
 
 def exchange_size(x: Tensor, mask: Tensor, donor: Tensor, donor_mask: Tensor) -> Tensor:
-    """The object of ``x`` as large in the picture as the donor's, around the place where it was."""
+    """``x`` seen from as close as the donor: enlarged or reduced until its object is as large in the picture.
+
+    Beyond its borders a reduced picture goes on with its own surroundings, mirrored.
+    """
+    return _seen_like(x, mask, donor_mask)[0]
+
+
+def from_as_close(cue: Cue) -> Cue:
+    """The exchange of ``cue`` with donors that were first brought to the size of the recipient's object.
+
+    What is left of its pull does not come from how close a picture was taken.
+    """
+    exchange = cue.exchange
+    if exchange is None:
+        raise ValueError(f"'{cue.key}' cannot be exchanged")
+
+    def levelled(x: Tensor, mask: Tensor, donor: Tensor, donor_mask: Tensor) -> Tensor:
+        return exchange(x, mask, *_seen_like(donor, donor_mask, mask))
+
+    return replace(cue, exchange=levelled, full_size=False)
+
+
+def _seen_like(x: Tensor, mask: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    """Pictures and their masks with objects as large as those of the masks ``other``."""
     centre, side = _stands(mask)
-    _, wanted = _stands(donor_mask)
-    return _moved(x, mask, centre, centre, (wanted / side).clamp(1 / LARGEST, LARGEST))
+    scale = (_stands(other)[1] / side).clamp(1 / LARGEST, LARGEST)
+    behind = fill_object(x, (mask > 0.5).float())
+    theta = torch.zeros(len(x), 2, 3)
+    theta[:, 0, 0] = theta[:, 1, 1] = 1 / scale
+    reach = (1 - 1 / scale).abs()[:, None]  # an enlarged picture ends where the old one did
+    theta[:, :, 2] = torch.where(scale[:, None] > 1, centre.clamp(-reach, reach), centre * (1 - 1 / scale[:, None]))
+    grid = F.affine_grid(theta, list(x.shape), align_corners=True)
+    around = F.grid_sample(behind, grid, padding_mode="reflection", align_corners=True)
+    both = F.grid_sample(torch.cat([soft(mask)[:, None], mask[:, None].float(), x], 1), grid, align_corners=True)
+    alpha, moved, inside = both[:, :1], both[:, 1], both[:, 2:]
+    return alpha * inside + (1 - alpha) * around, (moved > 0.5).to(mask.dtype)
 
 
 def exchange_position(x: Tensor, mask: Tensor, donor: Tensor, donor_mask: Tensor) -> Tensor:
@@ -63,7 +101,7 @@ def _read_position(seen: Glances) -> NDArray[np.float64]:
 
 
 SIZE = Cue(
-    "size", "how large the object is in the picture", _read_size, exchange_size, needs_objects=True,
+    "size", "how large the object is in the picture", _read_size, exchange_size, needs_objects=True, outlined=True,
     comparatives=("smaller in the picture", "larger in the picture"), trial="Make {object} {theirs}",
     theirs="as large in the picture as the object of {donor}",
 )  # fmt: skip

@@ -57,6 +57,8 @@ def exchange_colour(x: Tensor, mask: Tensor, donor: Tensor, donor_mask: Tensor) 
     return (x + (other - own)[:, :, None, None]).clamp(0, 255)
 
 
+PATCHES = 6
+"""A picture is divided into so many patches a side, to tell detail that is everywhere from detail at a place."""
 BLURS = (0.0, 0.5, 0.8, 1.2, 1.8, 2.7)
 """Widths of the blurs that are tried, in pixels."""
 
@@ -64,12 +66,18 @@ BLURS = (0.0, 0.5, 0.8, 1.2, 1.8, 2.7)
 def exchange_sharpness(x: Tensor, mask: Tensor, donor: Tensor, donor_mask: Tensor) -> Tensor:
     """``x`` blurred until its surroundings have as little fine detail as the donor's, or its detail raised."""
     wanted, own = _detail(donor, donor_mask), _detail(x, mask)
-    raised = x + ((wanted / own).clamp(1, 3).view(-1, 1, 1, 1) - 1) * fine_detail(x)
-    ladder = torch.stack([x, *(_blurred(x, width) for width in BLURS[1:])])
-    left = torch.stack([_detail(step, mask) for step in ladder])
-    nearest = (left.log() - wanted.log()[None]).abs().argmin(0)
-    lowered = ladder[nearest, torch.arange(len(x))]
-    return torch.where((wanted > own).view(-1, 1, 1, 1), raised, lowered).clamp(0, 255)
+    out = x + ((wanted / own).clamp(1, 3).view(-1, 1, 1, 1) - 1) * fine_detail(x)
+    best, nearest = x.clone(), (own.log() - wanted.log()).abs()
+    open_ = torch.nonzero(wanted <= own).flatten()  # those that a wider blur may still bring nearer
+    for width in BLURS[1:]:
+        step = _blurred(x[open_], width)
+        away = (_detail(step, mask[open_]).log() - wanted[open_].log()).abs()
+        nearer = away < nearest[open_]
+        best[open_[nearer]], nearest[open_[nearer]] = step[nearer], away[nearer]
+        open_ = open_[nearer]
+        if not len(open_):
+            break
+    return torch.where((wanted > own).view(-1, 1, 1, 1), out, best).clamp(0, 255)
 
 
 def _blurred(images: Tensor, width: float) -> Tensor:
@@ -129,7 +137,14 @@ def _light(images: Tensor, mask: Tensor) -> Tensor:
 
 
 def _detail(images: Tensor, mask: Tensor) -> Tensor:
-    return _mean_outside(fine_detail(images).abs(), mask).mean(1).clamp(min=1e-2)
+    """Fine detail outside the masks, ``[B]``: that of the middling patch, so that a line of letters somewhere, or a
+    frame, does not make a picture sharp."""
+    fine = fine_detail(images).abs().mean(1, keepdim=True)
+    outside = (mask < 0.5).to(images)[:, None]
+    free = F.adaptive_avg_pool2d(outside, PATCHES).flatten(1)
+    patches = F.adaptive_avg_pool2d(fine * outside, PATCHES).flatten(1) / free.clamp(min=1e-6)
+    enough = free >= free.amax(1, keepdim=True).clamp(max=0.5)
+    return patches.masked_fill(~enough, float("nan")).nanmedian(1).values.nan_to_num(0.0).clamp(min=1e-2)
 
 
 # -- reading --------------------------------------------------------------------------------------
