@@ -214,7 +214,9 @@ def test_commands_on_the_pages_exist() -> None:
     known = {name: {o for p in c.params for o in [*p.opts, *p.secondary_opts]} for name, c in commands.commands()}
     for page in [ROOT / "README.md", *PAGES]:
         text = page.read_text(encoding="utf-8").replace("\\\n", " ")
-        for block in re.findall(r"^```(?:sh|text)?\n(.*?)^```", text, flags=re.M | re.S):
+        for kind, block in re.findall(r"^```(\w*)\n(.*?)^```", text, flags=re.M | re.S):
+            if kind not in ("", "sh", "bash", "text"):
+                continue
             for line in re.findall(r"^\$?\s*(foveate .*)$", block, flags=re.M):
                 words = line.split("#")[0].split()
                 name = max((n for n in known if " ".join(words).startswith(f"{n} ") or " ".join(words) == n), key=len)
@@ -237,14 +239,39 @@ def test_pictures_are_drawn_by_the_code_that_is_here() -> None:
 
 
 def test_the_readme_table_is_that_of_the_demo() -> None:
-    """``python -m examples.demo_table`` writes it again."""
+    """``python -m examples.demo_table`` writes it, and what is said of the cure, again."""
     from examples import demo_table
 
     from foveate.cli.demo import SYSTEMS
 
-    (found,) = demo_table.MARKS.findall((ROOT / "README.md").read_text(encoding="utf-8"))
-    assert found == demo_table.table()
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert {name: mark.findall(page) for name, mark in demo_table.MARKS.items()} == {
+        name: [text] for name, text in demo_table.texts().items()
+    }
     assert {name for names in demo_table.QUESTIONS.values() for name in names} == set(SYSTEMS)
+    assert set(demo_table.rows()) == {*SYSTEMS, demo_table.CURE}
+
+
+def test_the_readme_takes_over_what_the_demo_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from examples import demo_table
+
+    (tmp_path / "README.md").write_text("a\n<!-- demo -->\n<!-- /demo -->\nb\n<!-- cure -->\nold\n<!-- /cure -->\n")
+    (tmp_path / "demo.csv").write_text(demo_table.FIGURES.read_text(encoding="utf-8"))
+    figures = {name: dict.fromkeys(demo_table.COLUMNS, 0.25) for name in demo_table.rows()}
+    figures["cure"]["worst_group"] = 0.777
+    told = {"seed": 0, "strength": 0.95, "test": figures}
+    (tmp_path / "figures.json").write_text(json.dumps(told))
+    monkeypatch.setattr(demo_table, "ROOT", tmp_path)
+    monkeypatch.setattr(demo_table, "FIGURES", tmp_path / "demo.csv")
+    monkeypatch.setattr(sys, "argv", ["demo_table", str(tmp_path)])
+    demo_table.main()
+    page = (tmp_path / "README.md").read_text()
+    assert "worst group went from 25.0 to 77.7 in this run, its average from 25.0 to 25.0" in " ".join(page.split())
+    assert page.count("| 25.0 | 25.0 | 25.0 |") == 8
+    assert "old" not in page
+    (tmp_path / "figures.json").write_text(json.dumps({**told, "seed": 1}))
+    with pytest.raises(SystemExit, match="seed 0"):
+        demo_table.main()
 
 
 @pytest.mark.gate

@@ -66,6 +66,17 @@ class MissingExtra(FoveateError):
         )
 
 
+def warn_caller(sentence: str, category: type[Warning]) -> None:
+    """Warn, pointing at the line outside foveate that led here: the call that somebody wrote."""
+    import sys
+    import warnings
+
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("foveate."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(sentence, category, stacklevel=level)
+
+
 def suggest(word: str, known: "list[str] | tuple[str, ...]") -> str:
     """`` Did you mean 'x'?`` when something close to ``word`` is known, else an empty string.
 

@@ -164,6 +164,8 @@ def test_a_clip_tower_by_texts_or_with_a_linear_head(data: Any, tmp_path: Path) 
     np.testing.assert_allclose(by_name.predict_logits(data.test), by_object.predict_logits(data.test), atol=1e-4)
     other = fv.wrap(name, NAMES, prompts={"cat": "a tabby", "duck": "a bird on water"})
     assert not np.allclose(other.predict_logits(data.test), by_name.predict_logits(data.test))
+    heat = by_name.look([data.test[0].image])
+    assert (heat.kind, tuple(heat.map.shape)) == ("grad-cam", (1, 4, 4))
     save_file({"weight": torch.ones(2, 16), "bias": torch.tensor([0.0, 1.0])}, tmp_path / "head.safetensors")
     linear = fv.wrap(name, NAMES, head=tmp_path / "head.safetensors")
     assert set(linear.predict(data.test)) == {1}

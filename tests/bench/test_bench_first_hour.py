@@ -96,10 +96,12 @@ def test_own_photos_and_an_own_system_in_a_study(tmp_path: Path, monkeypatch: py
     refused = run(app, ["bench", "status", "study.yaml"])
     assert "--import MODULE" in str(refused.exception)
     words = ["study.yaml", "--import", "brought_along"]
-    done = run(app, ["bench", "run", *words, "--workers", "0"])
+    done = run(app, ["bench", "run", *words, "--workers", "0", "--json"])
     assert done.exit_code == 0, done.output
     told = json.loads(run(app, ["bench", "table", *words, "--json"]).output)
     assert {row["method"]: row["seeds"] for row in told} == {"base": [0, 1], "Mine": [0, 1]}
+    assert json.loads(done.stdout) == told  # lines on the trials are on the error stream
+    assert "Mine" in done.stderr
     assert {row["dataset"] for row in told} == {"pets"}
     status = json.loads(run(app, ["bench", "status", *words, "--json"]).output)
     assert (status["total"], status["done"], status["failures"]) == (4, 4, [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from typer.testing import CliRunner
 
 import foveate as fv
 from foveate.bench.grid import Combination, Grid, GridModel, combinations, run_grid
 from foveate.bench.records import Record
+from foveate.cli.main import app
 from foveate.errors import FoveateError
 
 BACKBONES = {"cnn": False, "vit": True}
@@ -150,17 +153,42 @@ def test_a_small_grid_runs_and_resumes(tmp_path: Path) -> None:
         run_grid(data="critters", only=["look=up"])
 
 
-def test_the_best_row_is_chosen_on_val() -> None:
-    def record(look: str, restrict: str, decide: str, score: float, value: float) -> Record:
-        point = {"look": look, "restrict": restrict, "extract": "vit", "pool": "own", "decide": decide, "vit": True}
-        return Record("grid", "d", "x", str(point), 0, point, score=score, metrics={"worst_group": value})
+def record(look: str, restrict: str, decide: str, score: float, value: float) -> Record:
+    point = {"look": look, "restrict": restrict, "extract": "vit", "pool": "own", "decide": decide, "vit": True}
+    return Record("grid", "d", "x", str(point), 0, point, score=score, metrics={"worst_group": value})
 
-    rows = [
-        record("everywhere", "nothing", "logistic", 0.5, 0.4),
-        record("everywhere", "nothing", "dfr", 0.4, 0.9),  # better on test only
-        record("attention", "tokens", "dfr", 0.8, 0.7),
-        record("truth", "tokens", "dfr", 0.9, 1.0),  # a bound, not a row
-    ]
-    text = "\n".join(Grid(rows).summary())
+
+ROWS = [
+    record("everywhere", "nothing", "logistic", 0.5, 0.4),
+    record("everywhere", "nothing", "dfr", 0.4, 0.9),  # better on test only
+    record("attention", "tokens", "dfr", 0.8, 0.7),
+    record("truth", "tokens", "dfr", 0.9, 1.0),  # a bound, not a row
+]
+
+
+def test_the_best_row_is_chosen_on_val() -> None:
+    text = "\n".join(Grid(ROWS).summary())
     assert "linear probe): worst_group 40.0" in text
     assert "the unpublished row is 30.0 points better" in text
+
+
+def test_the_grid_for_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ran(data: str, say: Any, **options: Any) -> Grid:
+        say("a line for people")
+        return Grid(ROWS, {"one": "a reason", "two": "another", "three": "a reason"})
+
+    monkeypatch.setattr("foveate.bench.grid.run_grid", ran)
+    words = ["bench", "grid", "critters", "--json", "--out", str(tmp_path / "grid.png"), "--runs", str(tmp_path)]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert [(row["look"], row["name"], row["val"], row["test"]) for row in told["combinations"]] == [
+        ("everywhere", "linear probe", 0.5, 0.4), ("everywhere", "DFR", 0.4, 0.9), ("attention", None, 0.8, 0.7),
+        ("truth", None, 0.9, 1.0),
+    ]  # fmt: skip
+    assert {label: row["name"] for label, row in told["best"].items()} == {
+        "published": "linear probe", "unpublished": None,
+    }  # fmt: skip
+    assert told["skipped"] == {"a reason": 2, "another": 1}
+    assert "a line for people" in done.stderr
+    assert (tmp_path / "grid.png").is_file()

@@ -71,6 +71,15 @@ def test_dar_without_attributes_chooses_by_what_is_possible(world: Path, tmp_pat
     assert (code, "chooses by" in err) == (0, False)
 
 
+def test_what_was_fitted_is_told_to_programs(world: Path, tmp_path: Path, call: Call) -> None:
+    code, out, err = call("fit", "data", "--out", str(tmp_path / "m"), *SMALL, "--json")
+    assert code == 0, err
+    told = json.loads(out)
+    assert (told["system"], told["folder"]) == ("ERM", str(tmp_path / "m"))
+    assert told["validation"] == fv.evaluate(fv.load(tmp_path / "m"), fv.data.from_path(world / "data").val).to_dict()
+    assert "saved ERM" in err
+
+
 def test_a_model_that_learned_nothing_is_said_to_be_so(world: Path, tmp_path: Path, call: Call) -> None:
     untrained = [*SMALL, "--epochs", "0"]
     code, _, err = call("fit", "data", "--out", str(tmp_path / "m"), *untrained)

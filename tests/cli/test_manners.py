@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import os
 import resource
 import shlex
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -120,6 +123,24 @@ def commands() -> dict[str, Any]:
 
     walk(typer.main.get_command(app), ())
     return found
+
+
+WITHOUT_A_TABLE = {
+    "app", "bench features", "bench figures", "bench page", "bench plot", "bench speed", "card", "data compose",
+    "data export", "export", "look",
+}  # fmt: skip
+"""Commands that write files or serve, and print a line about it: a new one that prints figures needs ``--json``."""
+TABLES = {"plain_table", "group_table", "comparison_table", "table", "Table"}
+
+
+def test_every_command_that_prints_a_table_prints_it_for_programs() -> None:
+    plain = {verb: c for verb, c in commands().items() if not any("--json" in p.opts for p in c.params)}
+    assert set(plain) == WITHOUT_A_TABLE
+    for verb, command in plain.items():
+        tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(command.callback))))
+        calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        called = {one.id for one in calls if isinstance(one, ast.Name)}
+        assert not called & TABLES, verb
 
 
 def test_every_command_has_examples_that_parse() -> None:

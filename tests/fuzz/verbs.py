@@ -33,6 +33,7 @@ _ELSEWHERE = {
     "--mean": "triple",
     "--std": "positive_triple",
     "--weights": "file",
+    "--layer": "text",
 }
 _BENCH = {"--runs": "place", "--storage": "storage", "--import": "module"}
 _FIT = (
@@ -201,7 +202,6 @@ VERBS: dict[str, Verb] = {
             "--val-share": "share",
             "--target-size": "count",
             **_ELSEWHERE,
-            "--layer": "text",
             "--import": "module",
             "--root": "root",
             "--on-bad": "bad",
@@ -249,7 +249,6 @@ VERBS: dict[str, Verb] = {
             "--examples": "whole",
             "--minutes": "number",
             **_ELSEWHERE,
-            "--layer": "text",
             "--seed": "seed",
             **_READ,
         },
@@ -266,7 +265,6 @@ VERBS: dict[str, Verb] = {
             "--real-drop": "number",
             "--objects": "objects",
             **_ELSEWHERE,
-            "--layer": "text",
             "--seed": "seed",
             "--root": "root",
             "--on-bad": "bad",
@@ -307,7 +305,7 @@ VERBS: dict[str, Verb] = {
     ),
     "app": Verb(
         ("app", "{w}/erm", "{w}/data"),
-        {"--host": "host", "--port": "port", "--limit": "count", "--root": "root", "--data": "data"},
+        {"--host": "host", "--port": "port", "--limit": "count", "--root": "root", "--data": "data", **_ELSEWHERE},
         {1: "model", 2: "data"},
         runs=False,
     ),

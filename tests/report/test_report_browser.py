@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -234,3 +235,26 @@ def test_paper_cuts_nothing(opened: Any) -> None:
     assert opened.evaluate(hidden) == 0
     assert [entry for entry in opened.evaluate(CONTRASTS) if entry[0] < 4.5] == []
     assert opened.pdf(format="A4").startswith(b"%PDF")
+
+
+@pytest.mark.parametrize(("size", "most"), [(DESKTOP, 9000), (PHONE, 16000)], ids=["desktop", "phone"])
+def test_many_models_do_not_make_a_long_page(browser: Any, reports: dict[str, Path], size: Any, most: int) -> None:
+    """The demo's eight models once took 26,000 px, and 51,000 on a phone: what one model says is folded."""
+    page = browser.new_page(viewport=size)
+    heights = {}
+    for name in ("1", "8", "20"):
+        page.goto(reports[name].as_uri())
+        heights[name] = page.evaluate("document.documentElement.scrollHeight")
+    page.close()
+    assert max(heights.values()) < most, heights
+
+
+def test_a_colour_means_one_thing(reports: dict[str, Path]) -> None:
+    """Bars are as training, unlike training or neither; models are told apart by their names."""
+    tones = {
+        name: set(re.findall(r'class="bar t-([\w-]+)"', path.read_text("utf-8"))) for name, path in reports.items()
+    }
+    assert set().union(*tones.values()) == {"usual", "unusual", "plain"}
+    assert tones["8"] <= {"usual", "unusual", "plain"}
+    style = reports["8"].read_text("utf-8").split("</style>")[0]
+    assert set(re.findall(r"\.t-([\w-]+) \{", style)) == {"usual", "unusual", "plain"}

@@ -7,14 +7,17 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from foveate.assemble.capabilities import HasParts, TakesMask, network_of
+from foveate.assemble.choosing import figures_of_logits
 from foveate.assemble.needs import Needs
 from foveate.assemble.piped import Piped
 from foveate.assemble.reading import Reading
 from foveate.assemble.system import Images
+from foveate.assemble.worth import Figures
 from foveate.data.dataset import GroupedDataset
 from foveate.data.loading import OnBad
 from foveate.engine import check_metric, default_device
@@ -31,7 +34,8 @@ class Adapting(Piped):
     """Learns on features of a frozen network; the network it starts from is left as it was.
 
     Args:
-        select: metric on ``val`` that chooses the epoch (or the strength of the regulariser).
+        select: metric on ``val`` that chooses the epoch (or the strength of the regulariser); by default
+            ``worst_group`` or, with a warning, ``worst_class`` where ``val`` has no attributes.
         copies: augmented copies of every image to train on beside the plain one.
         store: folder of the feature store; by default the user's cache.
         on_bad: ``"raise"`` or ``"skip"`` unreadable images.
@@ -39,7 +43,7 @@ class Adapting(Piped):
         training: a :class:`~foveate.engine.TrainSettings`, or any of its settings by name.
     """
 
-    select: str = "worst_group"
+    select: str | None = None
     copies: int = 0
     store: str | Path | None = None
     on_bad: OnBad = "raise"
@@ -74,6 +78,27 @@ class Adapting(Piped):
         self.train_counts_ = base.train_counts_
         self.base_supervision_ = base.supervision()
         return None
+
+    @property
+    def tunes_backbone(self) -> bool:
+        """Whether the network that was kept learns on: what was read of it before then is no longer what it gives."""
+        return False
+
+    def _before(self, val: GroupedDataset) -> Figures | None:
+        base = self._base
+        if base is None or list(base.class_names_) != self.class_names_:  # or it learned something else: the attribute
+            return None
+        network, pool = network_of(base), self.parts_.pool
+        plain = network is not None and network.pool is None and not self.tunes_backbone
+        if network is None or not plain or not (pool.wanted == "vectors" or (pool.learns and network.reads_maps)):
+            return figures_of_logits(base.predict_logits(val, workers=self.workers, on_bad=self.on_bad), val)
+        found, network = self.read(val), network.cpu().eval()  # in the store by now: no image is read again
+        logits = np.full((len(val), len(self.class_names_)), np.nan, dtype=np.float32)
+        with torch.no_grad():
+            for rows in np.array_split(np.flatnonzero(found.valid), max(1, len(val) // 256)):
+                features = found.batch(rows)
+                logits[rows] = network.head(network.pool_maps(features) if pool.learns else features).numpy()
+        return figures_of_logits(logits, val)
 
     def consumed(self) -> Needs:
         used = self.needs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -11,13 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from foveate.assemble.choosing import Choice, choose, has_choice, viewed
+from foveate.assemble.choosing import Choice, choose, figures_of_logits, has_choice, viewed
 from foveate.assemble.graphs import Graph, GraphPlan, pipeline_graphs
 from foveate.assemble.needs import NO_LABELS, Needs
 from foveate.assemble.network import Network
 from foveate.assemble.parts import Parts, built
 from foveate.assemble.reading import Reading
 from foveate.assemble.system import Callbacks, Images, System, aligned, training_set
+from foveate.assemble.worth import Figures, warn_unless_better
 from foveate.data.dataset import GroupedDataset
 from foveate.data.loading import OnBad
 from foveate.data.preprocess import Preprocess
@@ -88,6 +90,7 @@ class Piped(System):
         data, val = aligned(self, data), None if val is None else aligned(self, val)
         data, val = self._seen(data), None if val is None else self._seen(val)
         self.selection_, self.scores_, self.views_ = None, [], next(iter(parts.restrict.choices().values()))
+        figures: Figures | None = None
         self._learn_look(train)
         if isinstance(parts.decide, TextPrompts):
             parts.decide.name_classes(self.class_names_)
@@ -96,11 +99,14 @@ class Piped(System):
             seed_everything(self.reading().seed)
             self._train(parts.decide, data, val, callbacks)
             self.selection_, self.chosen_ = parts.decide.history_.selection, {"views": "all"}
+            figures = parts.decide.history_.chosen()
         else:
             learned = self._teach_pool(parts, train, target, val, callbacks)
-            self._decide(parts.decide, data, val)
+            figures = self._decide(parts.decide, data, val)
             if learned is not None and (self.selection_ is None or learned["uses_groups"]):
                 self.selection_ = learned  # the pool's epoch was chosen too, and group labels must not go unsaid
+        if val is not None:
+            warn_unless_better(type(self).__name__, val, figures, partial(self._before, val))
         return self
 
     def _open(self, parts: Parts, data: GroupedDataset) -> None:
@@ -131,6 +137,10 @@ class Piped(System):
         """``data`` with the labels that are learned."""
         return data
 
+    def _before(self, val: GroupedDataset) -> Figures | None:
+        """The figures on ``val`` of the fitted system it started from, where there is one."""
+        return None
+
     def _learn_look(self, train: GroupedDataset) -> None:
         """Teach the look, where it learns."""
 
@@ -153,18 +163,18 @@ class Piped(System):
         self._train(by, self._seen(aligned(self, data)), val, callbacks)
         return by.history_.selection
 
-    def _decide(self, decide: LinearFit, data: GroupedDataset, val: GroupedDataset | None) -> None:
-        """Choose views and strength on ``val`` where there is a choice, and fit a linear decision."""
+    def _decide(self, decide: LinearFit, data: GroupedDataset, val: GroupedDataset | None) -> Figures | None:
+        """Choose views and strength on ``val`` where there is a choice and fit a linear decision; its figures there."""
         options = self.parts_.restrict.choices()
         chosen = has_choice(type(self).__name__, options, decide, val)
         every = tuple(sorted({view for views in options.values() for view in views}))
         found = self._pooled(self._feed(data, every))
         choice = Choice(next(iter(options)), decide.strengths()[0])
-        final = decide
+        final, held = decide, None
         if chosen:
             assert val is not None
             held = self._pooled(self._feed(val, every))
-            choice = choose(options, decide, found, held, self._counts(val))
+            choice = choose(type(self).__name__, options, decide, found, held, self._counts(val))
             self.selection_, self.scores_ = choice.selection, choice.scores
             final = decide.with_strength(choice.C)
         elif len(decide.strengths()) > 1:  # it tunes itself
@@ -172,6 +182,10 @@ class Piped(System):
         self.views_ = options[choice.views]
         self.parts_.decide = final.fit(viewed(found, self.views_))
         self.chosen_ = {"views": choice.views, "C": final.C_}
+        if held is None:
+            return None
+        rows = torch.from_numpy(np.asarray(viewed(held, self.views_).plain(), dtype=np.float32))
+        return figures_of_logits(self.parts_.decide(rows).numpy(), held.dataset)
 
     def _train(self, how: CrossEntropy, data: GroupedDataset, val: GroupedDataset | None, callbacks: Callbacks) -> None:
         """Train a head by gradient, and with it the pool where it has weights."""

@@ -63,7 +63,7 @@ class Probe(Reads, Piped):
         refits: balanced subsets averaged by the DFR head.
         standardize: scale every feature to mean 0 and spread 1 first.
         select: metric on ``val`` for every choice; by default ``average`` (no group labels), and
-            ``worst_group`` for DFR.
+            ``worst_group`` for DFR (``worst_class``, with a warning, where ``val`` has no attributes).
         seed: of everything drawn at random.
         embed_size, store, on_bad, workers, batch_size, accelerator, progress: see :class:`Reads`.
     """
@@ -83,7 +83,7 @@ class Probe(Reads, Piped):
         if self.head == "dfr":
             return BalancedLogistic(
                 C_GRID if self.C is None else self.C, refits=self.refits, standardize=self.standardize,
-                select=self.select or "worst_group", seed=self.seed,
+                select=self.select, seed=self.seed,
             )  # fmt: skip
         raise FoveateError(f"unknown head '{self.head}'; use 'logistic' or 'dfr'.")
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from foveate.assemble.graphs import Graph, GraphPlan
 from foveate.assemble.network import Network
 from foveate.assemble.system import Callbacks, Images, System, aligned, training_set
+from foveate.assemble.worth import warn_unless_better
 from foveate.data.dataset import GroupedDataset
 from foveate.data.loading import Loader, OnBad
 from foveate.data.preprocess import Preprocess, channel_statistics, image_size
@@ -166,6 +167,8 @@ class Trained(System):
             record={"system": type(self).__name__, **self.identity()},
         )
         self.selection_ = self.history_.selection
+        if val is not None:
+            warn_unless_better(type(self).__name__, val, self.history_.chosen())
         return self
 
     def identity(self) -> dict[str, Any]:

@@ -7,9 +7,13 @@
 16
 """
 
+from foveate.assemble.worth import NoBetterWarning
 from foveate.assess.entanglement import Entanglement, entanglement
 from foveate.assess.evaluate import evaluate, report_of
 from foveate.assess.misgivings import misgivings
 from foveate.assess.part_quality import PartQuality, part_quality
 
-__all__ = ["Entanglement", "PartQuality", "entanglement", "evaluate", "misgivings", "part_quality", "report_of"]
+__all__ = [
+    "Entanglement", "NoBetterWarning", "PartQuality", "entanglement", "evaluate", "misgivings", "part_quality",
+    "report_of",
+]  # fmt: skip

@@ -13,6 +13,7 @@ import itertools
 import json
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -25,6 +26,7 @@ import foveate.systems as systems
 from foveate.assemble.adapting import FrozenBase
 from foveate.assemble.pipeline import Pipeline
 from foveate.assemble.system import System
+from foveate.assemble.worth import measured_elsewhere
 from foveate.assess import evaluate
 from foveate.bench.records import Record, Records, write_csv
 from foveate.bench.run import commit
@@ -221,29 +223,40 @@ class Grid:
                 found.setdefault(Combination(**record.point), []).append(float(value or 0.0))
         return {one: float(np.mean(values)) for one, values in found.items()}
 
+    def reasons(self) -> dict[str, int]:
+        """How many combinations were left out for which reason, the most frequent first."""
+        return dict(Counter(self.skipped.values()).most_common())
+
+    def best(self, metric: str = "worst_group") -> dict[str, Combination]:
+        """Of the rows that were published, and of the others, the one that val prefers."""
+        scores = self.mean(metric, "score")
+        # a look at the true mask is a bound, not a system: test images come without masks
+        open_ = [c for c in self.mean(metric) if c.look != "truth"]
+        groups = {
+            "published": [c for c in open_ if c.published],
+            "unpublished": [c for c in open_ if not c.published],
+        }
+        return {label: max(group, key=lambda c: scores[c]) for label, group in groups.items() if group}
+
     def summary(self, metric: str = "worst_group") -> list[str]:
         """How many were run, why others were not, and the published and unpublished rows that val prefers."""
-        reasons: dict[str, int] = {}
-        for reason in self.skipped.values():
-            reasons[reason] = reasons.get(reason, 0) + 1
-        means, scores = self.mean(metric), self.mean(metric, "score")
+        means, tops = self.mean(metric), self.best(metric)
         lines = [f"{len(means)} combinations run, {len(self.skipped)} skipped:"]
-        lines += [f"  {count}: {reason}" for reason, count in sorted(reasons.items(), key=lambda i: -i[1])]
-        # a look at the true mask is a bound, not a system: test images come without masks
-        open_ = [c for c in means if c.look != "truth"]
-        tops = {}
-        for label, group in (
-            ("published", [c for c in open_ if c.published]),
-            ("unpublished", [c for c in open_ if not c.published]),
-        ):
-            if group:
-                best = tops[label] = max(group, key=lambda c: scores[c])
-                name = f" ({best.known_as()})" if best.known_as() else ""
-                lines.append(f"best {label} row, chosen on val: {best}{name}: {metric} {100 * means[best]:.1f} on test")
+        lines += [f"  {count}: {reason}" for reason, count in self.reasons().items()]
+        for label, best in tops.items():
+            name = f" ({best.known_as()})" if best.known_as() else ""
+            lines.append(f"best {label} row, chosen on val: {best}{name}: {metric} {100 * means[best]:.1f} on test")
         if len(tops) == 2:
             gap = 100 * (means[tops["unpublished"]] - means[tops["published"]])
             lines.append(f"the unpublished row is {abs(gap):.1f} points {'better' if gap >= 0 else 'worse'}")
         return lines
+
+    def to_dict(self, metric: str = "worst_group") -> dict[str, Any]:
+        """The same for programs: every combination with ``metric`` on test, and the score on val that chooses."""
+        means, scores = self.mean(metric), self.mean(metric, "score")
+        rows = [{**vars(c), "name": c.known_as(), "val": scores[c], "test": means[c]} for c in means]
+        best = {label: {**vars(c), "name": c.known_as()} for label, c in self.best(metric).items()}
+        return {"metric": metric, "combinations": rows, "best": best, "skipped": self.reasons()}
 
     def save(self, path: Path, metric: str = "worst_group") -> Path:
         """The heat map, and the records beside it as CSV."""
@@ -330,7 +343,7 @@ def _measure(system: System, bench: Benchmark, record: Record) -> Record:
     """Fit one cell on what its decision wants, and measure it."""
     began = time.perf_counter()
     val = bench.get("val")
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), measured_elsewhere():
         warnings.simplefilter("ignore", SmallGroupWarning)
         if system.post_hoc:
             system.fit(bench.target, val=val)

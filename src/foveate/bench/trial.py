@@ -18,6 +18,7 @@ import foveate.systems as systems
 from foveate.assemble.parted import Parted
 from foveate.assemble.piped import Piped
 from foveate.assemble.system import System
+from foveate.assemble.worth import measured_elsewhere
 from foveate.assess import report_of
 from foveate.bench.hits import KeptHits
 from foveate.bench.spec import Spec
@@ -135,11 +136,12 @@ class Bench:
         """
         data, method = self.data(cell.dataset, cell.seed), self.spec.methods[cell.method]
         val = None if method.last else data.get("val")
-        if method.post_hoc:
-            system.set_params(base=base).fit(data.target, val=val, callbacks=callbacks)
-            return
         wanted = method.target if method.target is not None else cell.method != "base"
-        system.fit(data.train, data.get("target") if wanted else None, val, callbacks=callbacks)
+        with measured_elsewhere():
+            if method.post_hoc:
+                system.set_params(base=base).fit(data.target, val=val, callbacks=callbacks)
+            else:
+                system.fit(data.train, data.get("target") if wanted else None, val, callbacks=callbacks)
 
     def run(
         self, cell: Cell, point: dict[str, Any], key: str, base: System | None, callbacks: Sequence[Callback] = ()

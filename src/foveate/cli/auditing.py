@@ -18,18 +18,7 @@ from foveate.cli.inputs import (
     open_data,
     settings_of,
 )
-from foveate.cli.opening import (
-    CLASSES,
-    LAYER,
-    MEAN,
-    MODEL_HELP,
-    SIZE,
-    STD,
-    TRUST,
-    WEIGHTS,
-    Opener,
-    model_labels,
-)
+from foveate.cli.opening import MODEL_HELP, OPENER, Opener, model_labels, opens_models
 from foveate.cli.screen import echo
 from foveate.errors import FoveateError
 from foveate.files import check_writable, write_rows
@@ -41,6 +30,7 @@ if TYPE_CHECKING:
     from foveate.report import Audit
 
 
+@opens_models
 def audit(
     what: list[str] = typer.Argument(
         metavar="MODEL… DATA",
@@ -67,13 +57,7 @@ def audit(
     minutes: float | None = typer.Option(
         None, min=0, help="After so many minutes a doubtful experiment gets no further images. Default: no limit."
     ),
-    classes: str | None = CLASSES,
-    size: int | None = SIZE,
-    mean: str | None = MEAN,
-    std: str | None = STD,
-    trust: bool = TRUST,
-    weights: Path | None = WEIGHTS,
-    layer: str | None = LAYER,
+    opener: Opener = OPENER,
     seed: int = typer.Option(0, min=0, max=MAX_SEED, help="Draws the images for the experiments."),
     root: Path | None = ROOT,
     on_bad: str = typer.Option("raise", help="What an unreadable image does: raise or skip."),
@@ -97,7 +81,6 @@ def audit(
     dataset = audited = chosen_split(benchmark, split)
     if ignore_attributes:
         dataset = dataset.without_attributes()
-    opener = Opener(classes, size, mean, std, trust, weights, layer)
     loaded = {label: opener.open(model, dataset) for label, model in zip(model_labels(models), models, strict=True)}
     result = run_audit(
         loaded, dataset, attribute=attribute, examples=examples, seed=seed, discover=discover, objects=objects,

@@ -49,6 +49,7 @@ def run_command(
     retry_failed: bool = typer.Option(False, "--retry-failed", help="Run failed trials again."),
     log_to: list[str] | None = typer.Option(None, help="Also log to mlflow or tensorboard."),
     export: Path | None = typer.Option(None, help="CSV file for all records of the spec, written at the end."),
+    as_json: bool = typer.Option(False, "--json", help="Print the table for programs."),
     runs: Path = _RUNS,
     storage: str | None = _STORAGE,
     imports: list[str] | None = _IMPORT,
@@ -69,14 +70,16 @@ def run_command(
         methods=tuple(method or ()), datasets=tuple(dataset or ()),
     )  # fmt: skip
     if retry_failed:
-        echo(f"{job.sweep().retry_failed()} failed trials are run again")
-    records = run(job, workers, ray, say=echo)
+        echo(f"{job.sweep().retry_failed()} failed trials are run again", err=as_json)
+    records = run(job, workers, ray, say=lambda line: echo(line, err=as_json))
     if export is not None:
         whole = replace(job, methods=(), datasets=())  # also what earlier runs of other parts made
-        echo(f"wrote {write_csv(export, whole.sweep().current())}")
+        echo(f"wrote {write_csv(export, whole.sweep().current())}", err=as_json)
     failed = [r for r in records if r.state == "failed"]
     if any(r.state == "done" for r in records):
-        echo(table(records, order=list(job.spec().methods)))
+        echo(table(records, "json" if as_json else "markdown", order=list(job.spec().methods)))
+    elif as_json:
+        echo_json([])
     if failed:
         echo(f"{len(failed)} trials failed; foveate bench status {spec} says which.", err=True)
     missing = job.sweep().standing().missing()
@@ -250,6 +253,7 @@ def grid_command(
     metric: str = typer.Option("worst_group", help="What the heat map shows."),
     out: Path = typer.Option(Path("grid.png"), "--out", "-o", help="Heat map; records go beside it as CSV."),
     only: list[str] | None = typer.Option(None, help="Keep combinations with this part, for instance look=attention."),
+    as_json: bool = typer.Option(False, "--json", help="Print every combination and the best rows for programs."),
     runs: Path = _RUNS,
     root: Path | None = typer.Option(None, help="Folder with the dataset's files."),
 ) -> None:
@@ -266,11 +270,14 @@ def grid_command(
     command = shlex.join(["foveate", *sys.argv[1:]])
     found = run_grid(
         data, backbones=backbone, epochs=epochs, seeds=seed or [0], only=only or [], runs=runs, root=root,
-        command=command, say=echo,
+        command=command, say=lambda line: echo(line, err=as_json),
     )  # fmt: skip
-    for line in found.summary(metric):
-        console.print(line, markup=False, highlight=False)
-    echo(f"wrote {found.save(out, metric)} and {out.with_suffix('.csv')}")
+    if as_json:
+        echo_json(found.to_dict(metric))
+    else:
+        for line in found.summary(metric):
+            console.print(line, markup=False, highlight=False)
+    echo(f"wrote {found.save(out, metric)} and {out.with_suffix('.csv')}", err=as_json)
 
 
 @bench_app.command("speed")

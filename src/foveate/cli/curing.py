@@ -9,12 +9,13 @@ import typer
 
 from foveate.cli.inputs import DATA_HELP, DATA_OPTION, ROOT, needed_data, open_data
 from foveate.cli.interrupts import STOPPED
-from foveate.cli.opening import CLASSES, LAYER, MEAN, MODEL_HELP, SIZE, STD, TRUST, WEIGHTS, Opener
+from foveate.cli.opening import MODEL_HELP, OPENER, Opener, opens_models
 from foveate.cli.screen import echo
 from foveate.errors import FoveateError
 from foveate.parameters import MAX_SEED
 
 
+@opens_models
 def cure(
     model: str = typer.Argument(help=f"The model: {MODEL_HELP}"),
     images: str | None = typer.Argument(None, metavar="DATA", help=DATA_HELP),
@@ -33,13 +34,7 @@ def cure(
         help="Where objects are: masks, boxes, centre, or a ViT (vit-s-focus, micro-vit). Default: the best there is.",
     ),
     as_json: bool = typer.Option(False, "--json", help="Print the record (cure.json) for programs."),
-    classes: str | None = CLASSES,
-    size: int | None = SIZE,
-    mean: str | None = MEAN,
-    std: str | None = STD,
-    trust: bool = TRUST,
-    weights: Path | None = WEIGHTS,
-    layer: str | None = LAYER,
+    opener: Opener = OPENER,
     seed: int = typer.Option(0, min=0, max=MAX_SEED, help="Divides and draws the images."),
     root: Path | None = ROOT,
     on_bad: str = typer.Option("raise", help="What an unreadable image does: raise or skip."),
@@ -61,7 +56,7 @@ def cure(
     if ignore_attributes:
         benchmark = benchmark.without_attributes()
     first = next(iter(benchmark.splits.values()))
-    opened = Opener(classes, size, mean, std, trust, weights, layer).open(model, first)
+    opened = opener.open(model, first)
     found = run_cure(
         opened, benchmark, out=out, minutes=minutes, allowed_drop=allowed_drop / 100,
         real_drop=real_drop / 100, objects=objects, on_bad=on_bad, seed=seed,

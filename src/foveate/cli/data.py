@@ -107,6 +107,7 @@ def _check_shortcuts(report: CheckReport, objects: str | None) -> None:
 def prepare(
     name: str = typer.Argument(help="A dataset name, for instance dominoes."),
     root: Path | None = typer.Option(None, help="Folder with files you already have, or where to put them."),
+    as_json: bool = typer.Option(False, "--json", help="Print the counts of every split for programs."),
 ) -> None:
     """Fetch and verify what a dataset is made of, and count its groups."""
     from foveate.data.cmnist import prepare as prepare_cmnist
@@ -114,21 +115,34 @@ def prepare(
     from foveate.data.sources import SOURCES, refuse_ambiguous
     from foveate.data.sources import prepare as prepare_source
 
+    def tell(line: str) -> None:
+        echo(line, err=as_json)
+
     preparers = {"dominoes": prepare_dominoes, "cmnist": prepare_cmnist}
     if name == "critters":
-        echo("critters are drawn when asked for; there is nothing to prepare.")
+        tell("critters are drawn when asked for; there is nothing to prepare.")
+        if as_json:
+            echo_json({})
         return
     refuse_ambiguous(name)
     if name in SOURCES:
-        prepare_source(name, root, echo)
+        prepare_source(name, root, tell)
     elif name in preparers:
-        preparers[name](root, tell=echo)
+        preparers[name](root, tell=tell)
     else:
         known = [*preparers, *SOURCES]
         raise DataError(f"unknown dataset '{name}'.{suggest(name, known)} Can be prepared: {', '.join(known)}.")
     benchmark = open_data(name, root)
-    for split, ds in benchmark.splits.items():
-        echo(f"{split:<7} {len(ds):>7,} images, {ds.num_classes} classes, {ds.num_attributes} attributes")
+    counts = {
+        split: {"images": len(ds), "classes": ds.num_classes, "attributes": ds.num_attributes}
+        for split, ds in benchmark.splits.items()
+    }
+    if as_json:
+        echo_json(counts)
+        return
+    for split, found in counts.items():
+        images, classes, attributes = found.values()
+        echo(f"{split:<7} {images:>7,} images, {classes} classes, {attributes} attributes")
 
 
 @data_app.command()

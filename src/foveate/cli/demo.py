@@ -12,13 +12,14 @@ import typer
 from rich.text import Text
 
 from foveate.cli.inputs import comparison_table, group_table
-from foveate.cli.screen import console
-from foveate.files import check_writable
+from foveate.cli.screen import aside, console, echo_json
+from foveate.files import check_writable, write_json
 from foveate.parameters import MAX_SEED
 
 if TYPE_CHECKING:
     from foveate.assemble.system import System
     from foveate.data.benchmark import Benchmark
+    from foveate.measure import GroupReport
 
     Fitted = dict[str, System]
     Build = Callable[[Benchmark, int, Fitted], System]
@@ -83,17 +84,21 @@ SYSTEMS: dict[str, Build] = {
 
 
 def demo(
+    context: typer.Context,
     out: Path = typer.Option(Path("foveate-demo"), "--out", "-o", help="Folder for the models and the report."),
     seed: int = typer.Option(
         0, min=0, max=MAX_SEED, help="Another seed draws other animals and starts from other weights."
     ),
     strength: float = typer.Option(0.95, help="How often animal and habitat go together in training."),
+    as_json: bool = typer.Option(False, "--json", help="Print the figures (figures.json) for programs."),
 ) -> None:
     """Draw critters on habitats, train on them, and show what the classifier really looks at."""
     from foveate.assess import evaluate
     from foveate.data.critters import critters
+    from foveate.measure import figures_of
     from foveate.report import audit
 
+    context.with_resource(aside(as_json))
     began = time.perf_counter()
     check_writable(out / "report.html")
     data = critters(seed=seed, strength=strength)
@@ -119,11 +124,16 @@ def demo(
     report = audit(fitted, data.test, title="Critters: what do these classifiers look at?", attribute="habitat")
     path = report.save(out / "report.html")
     console.print(Text(report.verdict, "bold"))
-    _cured(fitted["ERM"], data, out, seed)
+    cured = _cured(fitted["ERM"], data, out, seed)
+    told = {name: figures_of(found) for name, found in {**reports, "cure": cured}.items()}
+    figures = {"seed": seed, "strength": strength, "test": told}
+    write_json(out / "figures.json", figures)
     console.print(Text(f"report: {path.resolve()}   ({time.perf_counter() - began:.0f} s)"))
+    if as_json:
+        echo_json(figures)
 
 
-def _cured(model: System, data: Benchmark, out: Path, seed: int) -> None:
+def _cured(model: System, data: Benchmark, out: Path, seed: int) -> GroupReport:
     """The end: the same ERM cured with nothing but images and labels, and measured with the groups it never saw."""
     from foveate.assess import evaluate
     from foveate.data.benchmark import Benchmark
@@ -146,3 +156,4 @@ def _cured(model: System, data: Benchmark, out: Path, seed: int) -> None:
             "bold",
         )
     )
+    return after

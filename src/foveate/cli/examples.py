@@ -19,7 +19,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "bench page": ("foveate bench page study.yaml --records records/ --out results.md",),
     "bench features": ("foveate bench features photos.csv --backbone micro-vit --out features/",),
     "bench speed": ("foveate bench speed",),
-    "bench grid": ("foveate bench grid critters --epochs 2 --only look=attention",),
+    "bench grid": (
+        "foveate bench grid critters --epochs 2 --only look=attention",
+        "foveate bench grid photos.csv --json",
+    ),
     "reproduce": ("foveate reproduce --list", "foveate reproduce a2/T13 --dry"),
     "fit": (
         "foveate fit photos.csv --val-share 0.2 --out erm",

@@ -8,11 +8,12 @@ import typer
 
 from foveate.cli.inputs import DATA_OPTION, SPLIT, chosen_split, one_data, open_data
 from foveate.cli.inputs import ROOT as _ROOT
-from foveate.cli.opening import CLASSES, MEAN, MODEL_HELP, SIZE, STD, TRUST, WEIGHTS, Opener
+from foveate.cli.opening import MODEL_HELP, OPENER, Opener, opens_models
 from foveate.cli.screen import echo
 from foveate.files import check_writable
 
 
+@opens_models
 def export(
     model: str = typer.Argument(help=f"The model: {MODEL_HELP}"),
     out: Path = typer.Argument(help="Folder to write."),
@@ -23,12 +24,7 @@ def export(
     split: str | None = SPLIT,
     images: int = typer.Option(16, min=1, help="How many images to compare on; with --data."),
     tolerance: float = typer.Option(1e-3, min=0.0, help="Largest difference let pass (1 = the largest logit)."),
-    classes: str | None = CLASSES,
-    size: int | None = SIZE,
-    mean: str | None = MEAN,
-    std: str | None = STD,
-    trust: bool = TRUST,
-    weights: Path | None = WEIGHTS,
+    opener: Opener = OPENER,
     root: Path | None = _ROOT,
 ) -> None:
     """Write a model as ONNX or torch.export graphs, and check that they compute the same."""
@@ -36,7 +32,7 @@ def export(
 
     check_writable(out)
     dataset = None if data is None else chosen_split(open_data(data, root), split)
-    system = Opener(classes, size, mean, std, trust, weights).open(model, dataset)
+    system = opener.open(model, dataset)
     given = None
     if dataset is not None:
         given = [dataset[i].image for i in range(min(images, len(dataset)))]

@@ -9,19 +9,8 @@ import typer
 
 from foveate.cli.completing import datasets, metrics, systems
 from foveate.cli.inputs import DATA_HELP, IMPORT, ROOT, check_settings, group_table, open_data, settings_of
-from foveate.cli.opening import (
-    CLASSES,
-    LAYER,
-    MEAN,
-    MODEL_HELP,
-    SIZE,
-    STD,
-    TRUST,
-    WEIGHTS,
-    Opener,
-    is_elsewhere,
-)
-from foveate.cli.screen import confirmed, echo, on_screen
+from foveate.cli.opening import MODEL_HELP, OPENER, Opener, is_elsewhere, opens_models
+from foveate.cli.screen import confirmed, echo, echo_json, on_screen
 from foveate.errors import DataError
 from foveate.files import check_writable
 from foveate.parameters import MAX_SEED
@@ -30,8 +19,10 @@ if TYPE_CHECKING:
     from foveate.assemble.system import System
     from foveate.data.benchmark import Benchmark
     from foveate.data.dataset import GroupedDataset
+    from foveate.measure import GroupReport
 
 
+@opens_models
 def fit(
     data: str = typer.Argument(help=DATA_HELP, autocompletion=datasets),
     out: Path = typer.Option(..., "--out", "-o", help="Folder to save the model in."),
@@ -49,19 +40,15 @@ def fit(
     scratch: bool = typer.Option(False, "--scratch", help="Start from random weights, also where trained ones exist."),
     with_target: bool = typer.Option(False, "--with-target", help="Train on the target images too (not for a base)."),
     force: bool = typer.Option(False, "--force", help="Replace a model that is saved at --out without asking."),
-    classes: str | None = CLASSES,
-    size: int | None = SIZE,
-    mean: str | None = MEAN,
-    std: str | None = STD,
-    trust: bool = TRUST,
-    weights: Path | None = WEIGHTS,
-    layer: str | None = LAYER,
+    as_json: bool = typer.Option(False, "--json", help="Print what was saved and its figures on val for programs."),
+    opener: Opener = OPENER,
     imports: list[str] | None = IMPORT,
     root: Path | None = ROOT,
     on_bad: str = typer.Option("raise", help="What an unreadable image does: raise or skip."),
 ) -> None:
     """Train a system on a dataset's train images (DFR and DAR: on its target images), choose on val, and save it."""
     from foveate.assemble.saving import check_folder
+    from foveate.assemble.worth import measured_elsewhere
     from foveate.bench.run import import_modules
     from foveate.systems import get_system
 
@@ -87,7 +74,6 @@ def fit(
     if base is not None:
         if is_elsewhere(base):  # it may take its classes from the data
             benchmark = _with_splits(open_data(data, root), val_share, target_size)
-        opener = Opener(classes, size, mean, std, trust, weights, layer)
         chosen["base"] = start = opener.open(base, None if benchmark is None else benchmark.target)
     try:
         model: Any = kind(**chosen)
@@ -95,26 +81,31 @@ def fit(
         raise DataError(f"{system} does not take these settings: {error}.") from error
     benchmark = benchmark or _with_splits(open_data(data, root), val_share, target_size)
     val = benchmark.get("val")
-    if "select" not in chosen:
-        _select_what_is_possible(model, val)
-    with on_screen("foveate.start"):  # what a network starts from
+    with on_screen("foveate.start"), measured_elsewhere():  # what a network starts from; the report is below
         if base is not None:  # systems on a fitted base adapt on the small balanced set
             model.fit(benchmark.target, val=val)
         else:
             model.fit(benchmark.train, target=benchmark.target if with_target else None, val=val)
     model.save(out)
-    echo(f"saved {type(model).__name__} to {out} ({model.supervision()})")
+    told = {"system": type(model).__name__, "folder": str(out), "supervision": model.supervision()}
+    echo(f"saved {told['system']} to {out} ({told['supervision']})", err=as_json)
+    report = None
     if val is not None and set(val.class_names) <= set(model.class_names_):  # not when it learned the attribute
-        _report(model, val, start, on_bad)
+        report = _report(model, val, start, on_bad, as_json)
+    if as_json:
+        echo_json({**told, "validation": None if report is None else report.to_dict()})
 
 
-def _report(model: System, val: GroupedDataset, base: System | None, on_bad: str) -> None:
+def _report(model: System, val: GroupedDataset, base: System | None, on_bad: str, quiet: bool) -> GroupReport:
+    """How good it is on ``val``, as a table unless ``quiet``; and when it is not, a word on it."""
     from foveate.assess import evaluate, misgivings
 
     report = evaluate(model, val, on_bad=on_bad)
-    group_table(report, "validation")
+    if not quiet:
+        group_table(report, "validation")
     for sentence in misgivings(model, val, base, report=report, on_bad=on_bad):
         echo(f"warning: {sentence}", err=True)
+    return report
 
 
 def may_replace(out: Path, force: bool) -> bool:
@@ -122,21 +113,6 @@ def may_replace(out: Path, force: bool) -> bool:
     if not (out / "system.json").is_file():
         return True
     return confirmed(f"{out} holds a saved model. Replace it?", force, "--force")
-
-
-def _select_what_is_possible(model: Any, val: GroupedDataset | None) -> None:
-    """Where nobody chose and groups are not known, choose by the worst class instead, and say so."""
-    from foveate.measure import USES_GROUPS
-
-    usual = getattr(model, "select", None)
-    if val is None or val.attributes is not None or usual not in USES_GROUPS:
-        return
-    model.set_params(select="worst_class")
-    echo(
-        f"{type(model).__name__} chooses by {usual} where groups are known. {val.name} has no attributes, so it "
-        "chooses by worst_class here; --select takes another metric.",
-        err=True,
-    )
 
 
 def _with_splits(benchmark: Benchmark, val_share: float | None, target_size: int | None) -> Benchmark:

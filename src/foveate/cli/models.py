@@ -21,17 +21,7 @@ from foveate.cli.inputs import (
     open_data,
 )
 from foveate.cli.inputs import ROOT as _ROOT
-from foveate.cli.opening import (
-    CLASSES,
-    MEAN,
-    MODEL_HELP,
-    SIZE,
-    STD,
-    TRUST,
-    WEIGHTS,
-    Opener,
-    model_labels,
-)
+from foveate.cli.opening import MODEL_HELP, OPENER, Opener, model_labels, opens_models
 from foveate.cli.screen import console, echo, echo_json, plain_table
 from foveate.registries import SYSTEMS
 
@@ -47,18 +37,14 @@ _DATA = typer.Argument(help=DATA_HELP, autocompletion=datasets)
 _ON_BAD = typer.Option("raise", help="What an unreadable image does: raise or skip.")
 
 
+@opens_models
 def evaluate(
     what: list[str] = typer.Argument(metavar="MODEL… DATA", help=f"Models ({MODEL_HELP}) Then the data: {_DATA.help}"),
     data: str | None = DATA_OPTION,
     split: str | None = SPLIT,
     as_json: bool = typer.Option(False, "--json", help="Print the figures for programs."),
     metric: str | None = typer.Option(None, help="Print this figure alone; fails when it cannot be computed."),
-    classes: str | None = CLASSES,
-    size: int | None = SIZE,
-    mean: str | None = MEAN,
-    std: str | None = STD,
-    trust: bool = TRUST,
-    weights: Path | None = WEIGHTS,
+    opener: Opener = OPENER,
     root: Path | None = _ROOT,
     on_bad: str = _ON_BAD,
 ) -> None:
@@ -69,7 +55,6 @@ def evaluate(
     models, data = models_and_data(what, data)
     benchmark = open_data(data, root)
     dataset = chosen_split(benchmark, split)
-    opener = Opener(classes, size, mean, std, trust, weights)
     loaded = {label: opener.open(model, dataset) for label, model in zip(model_labels(models), models, strict=True)}
     reports = {
         name: run_evaluate(model, dataset, train_counts=_counts(model, benchmark, dataset), on_bad=on_bad)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import typer
 
@@ -23,27 +25,41 @@ MODEL_HELP = (
     "saved foveate models, .onnx / .pt2 / TorchScript files, folders of transformers, NAME@weights.safetensors of "
     "timm, open_clip:ARCH/TAG, or package.module:build."
 )
-CLASSES = typer.Option(None, help="Class names of a model from elsewhere, in the order of its outputs: cat,dog.")
-SIZE = typer.Option(None, help="Side of the images a model from elsewhere reads, in pixels.")
-MEAN = typer.Option(None, help="Mean a model from elsewhere expects, for pixels from 0 to 1: 0.5,0.5,0.5.")
-STD = typer.Option(None, help="Standard deviation likewise.")
-TRUST = typer.Option(False, "--trust", help="Allow model files that hold a program (TorchScript, .pt2).")
-WEIGHTS = typer.Option(None, help="State dict for package.module:build or a timm name, .safetensors or PyTorch.")
 MAX_SIDE = 16_384
-LAYER = typer.Option(None, help="Layer whose output are the feature maps, where the right one is not found.")
+
+
+def _option(default: Any, *names: str, help: str) -> dict[str, Any]:
+    return {"option": typer.Option(default, *names, help=help)}
 
 
 @dataclass(frozen=True)
 class Opener:
-    """Opens models, with what was said of those that come from elsewhere."""
+    """Opens models, with what was said of those that come from elsewhere; each field is an option."""
 
-    classes: str | None = None
-    size: int | None = None
-    mean: str | None = None
-    std: str | None = None
-    trust: bool = False
-    weights: Path | None = None
-    layer: str | None = None
+    classes: str | None = field(
+        default=None,
+        metadata=_option(None, help="Class names of a model from elsewhere, in the order of its outputs: cat,dog."),
+    )
+    size: int | None = field(
+        default=None, metadata=_option(None, help="Side of the images a model from elsewhere reads, in pixels.")
+    )
+    mean: str | None = field(
+        default=None,
+        metadata=_option(None, help="Mean a model from elsewhere expects, for pixels from 0 to 1: 0.5,0.5,0.5."),
+    )
+    std: str | None = field(default=None, metadata=_option(None, help="Standard deviation likewise."))
+    trust: bool = field(
+        default=False,
+        metadata=_option(False, "--trust", help="Allow model files that hold a program (TorchScript, .pt2)."),
+    )
+    weights: Path | None = field(
+        default=None,
+        metadata=_option(None, help="State dict for package.module:build or a timm name, .safetensors or PyTorch."),
+    )
+    layer: str | None = field(
+        default=None,
+        metadata=_option(None, help="Layer whose output are the feature maps, where the right one is not found."),
+    )
 
     def __post_init__(self) -> None:
         _numbers("--mean", self.mean)
@@ -128,3 +144,28 @@ def _numbers(option: str, text: str | None, least: float = -math.inf) -> tuple[f
     if len(values) != 3 or not all(math.isfinite(v) and v >= least for v in values):
         raise FoveateError(f"{option} takes three numbers, for red, green and blue: 0.485,0.456,0.406; found '{text}'.")
     return values
+
+
+OPENER = Opener()
+"""Nothing was said."""
+
+
+def opens_models(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of an :class:`Opener` where its parameter ``opener`` stands; it gets the opener."""
+    own, types = inspect.signature(command, eval_str=True), get_type_hints(Opener)
+    shown: list[inspect.Parameter] = []
+    for parameter in own.parameters.values():
+        options = fields(Opener) if parameter.name == "opener" else ()
+        shown += [
+            parameter.replace(name=o.name, default=o.metadata["option"], annotation=types[o.name]) for o in options
+        ]
+        shown += [] if options else [parameter]
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        said = {option.name: given.pop(option.name) for option in fields(Opener)}
+        command(**given, opener=Opener(**said))
+
+    run.__signature__ = own.replace(parameters=shown)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
+    return run

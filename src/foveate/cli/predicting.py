@@ -9,7 +9,7 @@ import typer
 
 from foveate.cli.completing import datasets
 from foveate.cli.inputs import DATA_OPTION, ROOT, SPLIT, chosen_split, open_data
-from foveate.cli.opening import CLASSES, MEAN, MODEL_HELP, SIZE, STD, TRUST, WEIGHTS, Opener
+from foveate.cli.opening import MODEL_HELP, OPENER, Opener, opens_models
 from foveate.cli.screen import echo, echo_csv, echo_json
 from foveate.errors import FoveateError
 from foveate.files import check_writable, write_rows
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from foveate.data.dataset import GroupedDataset
 
 
+@opens_models
 def predict(
     model: str = typer.Argument(help=f"The model, saved or exported, or from elsewhere: {MODEL_HELP}"),
     what: list[str] | None = typer.Argument(
@@ -31,12 +32,7 @@ def predict(
     split: str | None = SPLIT,
     out: Path | None = typer.Option(None, "--out", "-o", help="CSV file to write; without it, the screen."),
     as_json: bool = typer.Option(False, "--json", help="Print the answers for programs, as JSON."),
-    classes: str | None = CLASSES,
-    size: int | None = SIZE,
-    mean: str | None = MEAN,
-    std: str | None = STD,
-    trust: bool = TRUST,
-    weights: Path | None = WEIGHTS,
+    opener: Opener = OPENER,
     root: Path | None = ROOT,
     on_bad: str = typer.Option("raise", help="What an unreadable image does: raise or skip."),
 ) -> None:
@@ -53,9 +49,9 @@ def predict(
     if out is not None:
         check_writable(out)
     dataset, labelled = images_of(words, split, root)
-    opener, place = Opener(classes, size, mean, std, trust, weights), Path(model).expanduser()
+    place = Path(model).expanduser()
     exported = (place / SIDECAR).is_file()
-    system: Any = Runner(place, trust=trust) if exported else opener.open(model, dataset if labelled else None)
+    system: Any = Runner(place, trust=opener.trust) if exported else opener.open(model, dataset if labelled else None)
     chances = system.predict_proba(dataset, on_bad=on_bad)
     answers = decided_by_shares(chances)
     columns = ["image", *(["label"] if labelled else []), "prediction", "probability"]

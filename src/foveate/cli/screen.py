@@ -25,8 +25,8 @@ from foveate.errors import FoveateError, visible
 from foveate.files import csv_cell
 
 __all__ = [
-    "WIDE", "can_ask", "confirmed", "console", "echo", "echo_csv", "echo_json", "plain_table", "settle_logging",
-    "settle_screen", "on_screen",
+    "WIDE", "aside", "can_ask", "confirmed", "console", "echo", "echo_csv", "echo_json", "plain_table",
+    "settle_logging", "settle_screen", "on_screen",
 ]  # fmt: skip
 
 WIDE = 140
@@ -81,6 +81,16 @@ class _Visible(Console):
 
 
 console = _Visible(markup=False, emoji=False)  # a label may look like markup
+
+
+@contextlib.contextmanager
+def aside(wanted: bool = True) -> Iterator[None]:
+    """What the console shows goes to the error stream: the other one is for programs."""
+    before, console.stderr = console.stderr, wanted
+    try:
+        yield
+    finally:
+        console.stderr = before
 
 
 def settle_screen(debug: bool = False) -> None:

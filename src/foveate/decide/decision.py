@@ -25,7 +25,9 @@ class Decision(Part):
     """What every decision has. A subclass gives ``fit`` and :meth:`__call__`."""
 
     on: On
-    select: str
+    select: str | None
+    usual_select = "average"
+    """The metric on ``val`` that choices are made by, where ``select`` is None."""
     learns_maps = False
     """Whether it is trained by gradient, so that a pool with weights can learn with it."""
     uses = "labels"
@@ -142,7 +144,8 @@ class BalancedLogistic(LinearFit):
         C: inverse strengths to choose from, on ``val`` or, without one, on a held-out half of the data given.
         refits: balanced subsets that are averaged.
         standardize: scale every feature to mean 0 and spread 1 first.
-        select: metric on ``val`` for every choice.
+        select: metric on ``val`` for every choice; by default ``worst_group``, or ``worst_class`` where no groups are
+            known.
         on: what it is fitted on.
         seed: chooses the subsets.
     """
@@ -150,9 +153,10 @@ class BalancedLogistic(LinearFit):
     C: float | Sequence[float] = field(default=C_GRID, kw_only=False)
     refits: int = 20
     standardize: bool = True
-    select: str = "worst_group"
+    select: str | None = None
     on: On = "target"
     seed: int = 0
+    usual_select = "worst_group"
     uses = "labels, groups"
 
     def strengths(self) -> tuple[float, ...]:

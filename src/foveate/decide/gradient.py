@@ -16,7 +16,7 @@ from foveate.decide.dfr import warn_of_absent_groups
 from foveate.decide.heads import build_head
 from foveate.decide.penalties import l1_penalty
 from foveate.decide.reweight import sampling_weights
-from foveate.engine import Callback, Drawn, Feed, History, Selection, TrainSettings, train
+from foveate.engine import Callback, Drawn, Feed, History, Selection, TrainSettings, possible_metric, train
 from foveate.parameters import configured, usual_training
 
 
@@ -41,7 +41,8 @@ class CrossEntropy(Decision):
         l1: weight of an L1 penalty on the head.
         balanced: draw every group equally often.
         copies: augmented copies of every image to train on beside the plain one.
-        select: metric on ``val`` that chooses the epoch.
+        select: metric on ``val`` that chooses the epoch; by default ``worst_group``, or ``worst_class`` where no groups
+            are known.
         on: what it is trained on.
         training: a :class:`~foveate.engine.TrainSettings`, or any of its settings by name.
     """
@@ -50,9 +51,10 @@ class CrossEntropy(Decision):
     l1: float = 0.0
     balanced: bool = False
     copies: int = 0
-    select: str = "worst_group"
+    select: str | None = None
     on: On = "target"
     training: Any = usual_training()
+    usual_select = "worst_group"
     learns_maps = True
 
     def usual_training(self) -> TrainSettings:
@@ -90,7 +92,10 @@ class CrossEntropy(Decision):
             groups = feed.dataset.require_groups("DFR")
             warn_of_absent_groups(groups, feed.dataset.num_groups)
             plan = Drawn(sampling_weights(groups), seed=self.training.seed)  # every group equally likely
-        select = None if held is None else Selection(self.select, held, counts)
+        select = None
+        if held is not None:
+            metric = possible_metric(self.select, self.usual_select, held.dataset, title)
+            select = Selection(metric, held, counts)
         self.history_: History = train(
             model, feed, self.training, objective=self.objective, plan=plan, select=select, callbacks=callbacks,
             title=title, record=record,

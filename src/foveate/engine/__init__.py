@@ -9,12 +9,12 @@ from foveate.engine.plan import Drawn, Fixed, Plan, Shuffled
 from foveate.engine.progress import Progress
 from foveate.engine.schedule import rate_factor
 from foveate.engine.seeds import derived_seed, seed_everything
-from foveate.engine.selection import Selection, check_metric, predict_feed
+from foveate.engine.selection import NoGroupsWarning, Selection, check_metric, possible_metric, predict_feed
 from foveate.engine.settings import TrainSettings
 
 __all__ = [
-    "Callback", "Drawn", "EpochEnd", "Feed", "Fixed", "History", "ImageFeed", "Objective", "Plan", "Progress",
-    "Selection", "Shuffled", "StopTraining", "TensorFeed", "TrainSettings", "bf16_problem", "check_metric",
-    "cross_entropy", "default_device", "derived_seed", "parameter_groups", "predict_feed", "rate_factor",
-    "require_bf16", "seed_everything", "train",
+    "Callback", "Drawn", "EpochEnd", "Feed", "Fixed", "History", "ImageFeed", "NoGroupsWarning", "Objective", "Plan",
+    "Progress", "Selection", "Shuffled", "StopTraining", "TensorFeed", "TrainSettings", "bf16_problem", "check_metric",
+    "cross_entropy", "default_device", "derived_seed", "parameter_groups", "possible_metric", "predict_feed",
+    "rate_factor", "require_bf16", "seed_everything", "train",
 ]  # fmt: skip

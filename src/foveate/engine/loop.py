@@ -55,6 +55,11 @@ class History:
     selection: dict[str, Any] | None = None
     seconds: float = 0.0
 
+    def chosen(self) -> dict[str, float] | None:
+        """Every metric of the selected epoch on the validation data, by name; None when there was no selection."""
+        row = next((r for r in self.epochs if r["epoch"] == self.best_epoch), {})
+        return {k.removeprefix("val_"): v for k, v in row.items() if k.startswith("val_")} or None
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "epochs": self.epochs, "best_epoch": self.best_epoch, "best_score": self.best_score,

@@ -12,9 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from foveate.data.dataset import GroupedDataset
 from foveate.engine.feed import Feed
-from foveate.errors import FoveateError
+from foveate.errors import FoveateError, warn_caller
 from foveate.measure import SmallGroupWarning, answered, check_selectable, decided, group_report
+
+
+class NoGroupsWarning(UserWarning):
+    """A system that chooses by groups unless told otherwise got validation images without any."""
 
 
 @dataclass
@@ -80,9 +85,32 @@ class Selection:
         return scores
 
 
-def check_metric(metric: str) -> None:
-    """Raise with a suggestion unless ``metric`` names a selection metric."""
-    check_selectable(metric)
+def check_metric(metric: str | None) -> None:
+    """Raise with a suggestion unless ``metric`` names a selection metric, or is None (the usual one)."""
+    if metric is not None:
+        check_selectable(metric)
+
+
+def possible_metric(told: str | None, usual: str, val: GroupedDataset, who: str) -> str:
+    """The metric that ``who`` selects by on ``val``: the one it was told, whatever that needs; else the usual one.
+
+    Where the usual one needs groups and ``val`` has none it is the worst class, with a :class:`NoGroupsWarning`.
+
+    >>> import foveate as fv
+    >>> val = fv.data.critters(train=40, target=16, val=16, test=16, size=32).val
+    >>> possible_metric(None, "worst_group", val, "DAR"), possible_metric("loss", "worst_group", val, "DAR")
+    ('worst_group', 'loss')
+    """
+    if told is not None:
+        return told
+    if val.attributes is not None or not check_selectable(usual).uses_groups:
+        return usual
+    warn_caller(
+        f"{who} chooses by {usual} where groups are known. {val.name} has no attributes, so it chooses by worst_class "
+        "here; select (--select) takes another metric.",
+        NoGroupsWarning,
+    )
+    return "worst_class"
 
 
 @torch.no_grad()

@@ -132,7 +132,9 @@ class Backbone(nn.Module):
 
     def attention_tap(self, size: torch.Size) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
         """Where Grad-CAM looks into a ViT, and what makes maps ``[B, dim, h, w]`` of the tokens it finds there."""
-        return self.net.blocks[-1].norm1, lambda tokens: self.as_grid(tokens, size)
+        block = self.net.blocks[-1]
+        norm = block.norm1 if hasattr(block, "norm1") else block.ln_1  # the towers of open_clip call it so
+        return norm, lambda tokens: self.as_grid(tokens, size)
 
     def weights_hash(self) -> str:
         """A hash of every weight and buffer, for cache keys and records."""

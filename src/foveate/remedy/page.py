@@ -49,14 +49,17 @@ class Pair:
 def render(found: Cure) -> str:
     """The whole page as text. Names from the data are escaped: they cannot add markup."""
     own = {entry.name: entry.read_text("utf-8") for entry in files("foveate.remedy").joinpath("looks").iterdir()}
-    style = files("foveate.report").joinpath("looks", "style.css").read_text("utf-8")
+    shared = files("foveate.report").joinpath("looks")
+    head, style = (shared.joinpath(name).read_text("utf-8") for name in ("head.html", "style.css"))
     environment = Environment(
-        loader=DictLoader(own), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+        loader=DictLoader({**own, "head.html": head}), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
     environment.filters.update(percent=percent)
     record = found.record()
     return environment.get_template("cure.html").render(
-        style=Markup(style + own["cure.css"]), r=record, bar=bar, pairs=pictures(found), rows=rows(found),
+        title=record.headline, style=Markup(style + own["cure.css"]), script_hash="", r=record, bar=bar,
+        pairs=pictures(found), rows=rows(found),
         cells=cells_of(record), measured=measured_of(record), cured=found.chosen is not None,
         sets=[cue.name for cue in found.cues],
     )  # fmt: skip

@@ -15,6 +15,7 @@ import torch
 from foveate.assemble.capabilities import network_of, sees_images_alone
 from foveate.assemble.network import Network
 from foveate.assemble.system import System
+from foveate.assemble.worth import measured_elsewhere
 from foveate.assemble.wrapping import Restricted
 from foveate.data.dataset import GroupedDataset
 from foveate.engine import EpochEnd
@@ -201,7 +202,7 @@ def attempt(
             raise StopTraining
 
     options: dict[str, Any] = {"store": store, "progress": shown, "seed": seed, "select": "worst_group"}
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), measured_elsewhere():
         warnings.simplefilter("ignore")  # absent and small groups: the report says what the sets are made of
         if given is None:
             made: System = Restricted(base, attention, select="worst_group").fit(held.select, val=held.select)

@@ -14,7 +14,7 @@ def bar(
     high: float | None = None,
     *,
     words: str,
-    tone: str = "a",
+    tone: str = "plain",
     mark: float | None = None,
 ) -> Markup:
     """A horizontal bar on a scale from 0 to 1, with whiskers from ``low`` to ``high``.

@@ -68,6 +68,7 @@ def render(findings: Findings, pictures: Sequence[Example], discoveries: Mapping
     )  # fmt: skip
     names = [page.name for page in models]
     return environment.get_template("audit.html").render(
+        title=findings.title,
         style=Markup(looks["style.css"]),
         script=Markup(looks["page.js"]),
         script_hash=base64.b64encode(hashlib.sha256(looks["page.js"].encode()).digest()).decode(),

@@ -89,13 +89,17 @@ class DFR(Adapting):
             ),
         )  # fmt: skip
 
+    @property
+    def tunes_backbone(self) -> bool:
+        return self.variant in ("conv", "network")
+
     def check(self) -> None:
         if self.variant not in VARIANTS:
             raise FoveateError(f"unknown variant '{self.variant}'; DFR has {', '.join(VARIANTS)}.")
         super().check()
 
     def _train(self, how: CrossEntropy, data: GroupedDataset, val: GroupedDataset | None, callbacks: Callbacks) -> None:
-        if self.variant not in ("conv", "network"):
+        if not self.tunes_backbone:
             return super()._train(how, data, val, callbacks)
         backbone = self.embedder_.backbone  # features change with what learns, so images are read live
         how.build(backbone.dim, data.num_classes)

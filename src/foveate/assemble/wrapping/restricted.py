@@ -19,7 +19,7 @@ from foveate.assemble.system import Callbacks, Images, System, aligned
 from foveate.data.dataset import GroupedDataset
 from foveate.data.loading import OnBad
 from foveate.data.preprocess import Preprocess
-from foveate.engine import Selection, TensorFeed, check_metric
+from foveate.engine import Selection, TensorFeed, check_metric, possible_metric
 from foveate.errors import FoveateError, ModelError
 from foveate.extract import Models
 from foveate.extract.views import ReaderShape
@@ -45,7 +45,8 @@ class Restricted(System):
         attention: the model that looks: a ViT with a class token, by name, or a ready backbone.
         shares: sides of the crop to choose from, as shares of the image's side. Leaving the image as it is always
             takes part.
-        select: metric on ``val`` (or, without one, on what ``fit`` gets) that chooses.
+        select: metric on ``val`` (or, without one, on what ``fit`` gets) that chooses; by default
+            ``worst_group`` or, with a warning, ``worst_class`` where these have no attributes.
         heads: how attention heads are put together, see :class:`~foveate.look.ClsAttention`.
         on_bad: ``"raise"`` or ``"skip"`` unreadable images.
         workers: processes that decode images.
@@ -70,7 +71,7 @@ class Restricted(System):
     base: System | None = field(default=None, kw_only=False)
     attention: Any = field(default="vit-s-focus", kw_only=False)
     shares: Sequence[float] = (0.75, 0.5, 0.35)
-    select: str = "worst_group"
+    select: str | None = None
     heads: str = "mean"
     on_bad: OnBad = "raise"
     workers: int = 0
@@ -133,6 +134,7 @@ class Restricted(System):
         candidates += [(share, _frame(part)) for share, part in crops.items()]
         best: tuple[float, float | None, Preprocess] | None = None
         self.scores_: dict[str, float] = {}
+        metric = possible_metric(self.select, "worst_group", data, type(self).__name__)
         for share, view in candidates:
             self.share_: float | None = share
             self.preprocess_ = view
@@ -140,8 +142,8 @@ class Restricted(System):
                 self.crops_ = crops[share]
             logits = self.predict_logits(data, batch_size=self.batch_size, workers=self.workers, on_bad=self.on_bad)
             rows = np.flatnonzero(~np.isnan(logits).all(1))  # unreadable images are left out
-            select = Selection(self.select, TensorFeed(logits[rows], data.subset(rows)), self.train_counts_)
-            score = select.score(nn.Identity(), torch.device("cpu"), 4096)[self.select]
+            select = Selection(metric, TensorFeed(logits[rows], data.subset(rows)), self.train_counts_)
+            score = select.score(nn.Identity(), torch.device("cpu"), 4096)[metric]
             self.scores_[AS_IS if share is None else str(share)], self.selection_ = score, select.describe()
             if best is None or (score != best[0] and select.better(score, best[0])):
                 best = (score, share, view)

@@ -29,7 +29,7 @@ from foveate.extract.safe_args import check_args
 
 from timm.models.vision_transformer import VisionTransformer  # isort: skip
 
-NAMELESS = "the class names of {} are not known; give them in the order of its outputs."
+NAMELESS = "the class names of {} are not known; give them in the order of its outputs (--classes cat,dog)."
 NOT_FOUND = (
     "'{}' is neither a model file nor a timm name with a checkpoint. Give a file (.onnx, .pt2, TorchScript), a folder "
     "of transformers, NAME@weights.safetensors, open_clip:ARCH/TAG or package.module:build."
