@@ -9,7 +9,7 @@ from torch import Tensor
 
 import foveate as fv
 from foveate.data.preprocess import Preprocess
-from foveate.engine.batches import batch_that_fits, in_parts
+from foveate.engine.batches import as_memory_allows, batch_that_fits
 
 
 def test_a_batch_that_does_not_fit_is_halved_until_it_does_and_stays_in_order() -> None:
@@ -22,7 +22,7 @@ def test_a_batch_that_does_not_fit_is_halved_until_it_does_and_stays_in_order() 
         return x * 10
 
     inputs = torch.arange(23.0)[:, None]
-    assert torch.equal(in_parts(call, inputs), inputs * 10)
+    assert torch.equal(as_memory_allows(call, inputs), inputs * 10)
     assert max(passes) <= 5
     assert sum(passes) == 23
 
@@ -35,9 +35,9 @@ def test_one_image_that_does_not_fit_and_other_errors_are_errors() -> None:
         raise RuntimeError("shapes do not match")
 
     with pytest.raises(torch.OutOfMemoryError):
-        in_parts(full, torch.zeros(8, 1))
+        as_memory_allows(full, torch.zeros(8, 1))
     with pytest.raises(RuntimeError, match="shapes"):
-        in_parts(wrong, torch.zeros(8, 1))
+        as_memory_allows(wrong, torch.zeros(8, 1))
 
 
 def test_less_memory_smaller_batches() -> None:

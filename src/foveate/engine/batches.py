@@ -32,7 +32,7 @@ def batch_that_fits(height: int, width: int, most: int = MOST, free: int | None 
     return most
 
 
-def in_parts(call: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
+def as_memory_allows(call: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
     """``call(inputs)``; when that takes more memory than there is, of the halves one after the other, and so on.
 
     Args:
@@ -43,7 +43,7 @@ def in_parts(call: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
     ...     if len(x) > 2:
     ...         raise torch.OutOfMemoryError("too much")
     ...     return 2 * x
-    >>> in_parts(small, torch.arange(5)).tolist()
+    >>> as_memory_allows(small, torch.arange(5)).tolist()
     [0, 2, 4, 6, 8]
     """
     try:
@@ -54,7 +54,7 @@ def in_parts(call: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
     if torch.cuda.is_available():  # after the except, which holds on to what was computed
         torch.cuda.empty_cache()
     half = len(inputs) // 2
-    return torch.cat([in_parts(call, inputs[:half]), in_parts(call, inputs[half:])])
+    return torch.cat([as_memory_allows(call, inputs[:half]), as_memory_allows(call, inputs[half:])])
 
 
 def out_of_memory(error: BaseException) -> bool:
