@@ -75,3 +75,5 @@ def test_the_page_opens_it(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     code, _, err = call("app", "exported/model.onnx", "data")
     assert code == 0, err
     assert shown["report"].average == fv.evaluate(fv.load("erm"), fv.data.from_path("data").test).average
+    code, _, err = call("app", "bare/model.onnx", "data", "--size", "32", "--classes", "cat,duck")
+    assert (code, "in its order" in err) == (0, False), err  # what it does not say itself is told here too

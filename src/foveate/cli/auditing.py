@@ -11,6 +11,8 @@ import typer
 from foveate.cli.inputs import (
     DATA_HELP,
     DATA_OPTION,
+    OBJECTS,
+    ON_BAD,
     ROOT,
     SPLIT,
     chosen_split,
@@ -46,10 +48,7 @@ def audit(
     attribute: str | None = typer.Option(None, help="What to call the attribute in the report, for instance habitat."),
     ignore_attributes: bool = typer.Option(False, "--ignore-attributes", help="Audit as if no attribute were known."),
     discover: bool = typer.Option(True, help="Look for shortcuts nobody named (experiments, probes, slices)."),
-    objects: str | None = typer.Option(
-        None,
-        help="Where objects are: masks, boxes, centre, or a ViT (vit-s-focus, micro-vit). Default: the best there is.",
-    ),
+    objects: str | None = OBJECTS,
     groups_out: Path | None = typer.Option(
         None, help="CSV to write with pseudo-groups from the shortcut that was found."
     ),
@@ -60,7 +59,7 @@ def audit(
     opener: Opener = OPENER,
     seed: int = typer.Option(0, min=0, max=MAX_SEED, help="Draws the images for the experiments."),
     root: Path | None = ROOT,
-    on_bad: str = typer.Option("raise", help="What an unreadable image does: raise or skip."),
+    on_bad: str = ON_BAD,
     schema: bool = typer.Option(
         False,
         "--schema",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from foveate.cli.inputs import DATA_HELP, DATA_OPTION, ROOT, needed_data, open_data
+from foveate.cli.inputs import DATA_HELP, DATA_OPTION, OBJECTS, ON_BAD, ROOT, needed_data, open_data
 from foveate.cli.interrupts import STOPPED
 from foveate.cli.opening import MODEL_HELP, OPENER, Opener, opens_models
 from foveate.cli.screen import echo
@@ -29,15 +29,12 @@ def cure(
         15, help="Points that the average on the validation images as they come may fall; 100 sets no limit."
     ),
     ignore_attributes: bool = typer.Option(False, "--ignore-attributes", help="Cure as if no attribute were known."),
-    objects: str | None = typer.Option(
-        None,
-        help="Where objects are: masks, boxes, centre, or a ViT (vit-s-focus, micro-vit). Default: the best there is.",
-    ),
+    objects: str | None = OBJECTS,
     as_json: bool = typer.Option(False, "--json", help="Print the record (cure.json) for programs."),
     opener: Opener = OPENER,
     seed: int = typer.Option(0, min=0, max=MAX_SEED, help="Divides and draws the images."),
     root: Path | None = ROOT,
-    on_bad: str = typer.Option("raise", help="What an unreadable image does: raise or skip."),
+    on_bad: str = ON_BAD,
 ) -> None:
     """Audit a model, try the remedies that fit, and write the best one with a report of before and after.
 

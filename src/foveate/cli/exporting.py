@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from foveate.cli.inputs import DATA_OPTION, SPLIT, chosen_split, one_data, open_data
+from foveate.cli.inputs import DATA_OPTION, ON_BAD, SPLIT, chosen_split, one_data, open_data
 from foveate.cli.inputs import ROOT as _ROOT
 from foveate.cli.opening import MODEL_HELP, OPENER, Opener, opens_models
 from foveate.cli.screen import echo
@@ -48,7 +48,7 @@ def card(
     split: str | None = SPLIT,
     out: Path | None = typer.Option(None, "--out", "-o", help="Markdown file to write; without it, the screen."),
     root: Path | None = _ROOT,
-    on_bad: str = typer.Option("raise", help="What an unreadable image does: raise or skip."),
+    on_bad: str = ON_BAD,
 ) -> None:
     """A model card in Markdown: groups, labels used, interventions, limits."""
     from foveate.assemble.saving import load

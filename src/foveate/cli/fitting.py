@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from foveate.cli.completing import datasets, metrics, systems
-from foveate.cli.inputs import DATA_HELP, IMPORT, ROOT, check_settings, group_table, open_data, settings_of
+from foveate.cli.inputs import DATA_HELP, IMPORT, ON_BAD, ROOT, check_settings, group_table, open_data, settings_of
 from foveate.cli.opening import MODEL_HELP, OPENER, Opener, is_elsewhere, opens_models
 from foveate.cli.screen import confirmed, echo, echo_json, on_screen
 from foveate.errors import DataError
@@ -44,7 +44,7 @@ def fit(
     opener: Opener = OPENER,
     imports: list[str] | None = IMPORT,
     root: Path | None = ROOT,
-    on_bad: str = typer.Option("raise", help="What an unreadable image does: raise or skip."),
+    on_bad: str = ON_BAD,
 ) -> None:
     """Train a system on a dataset's train images (DFR and DAR: on its target images), choose on val, and save it."""
     from foveate.assemble.saving import check_folder

@@ -25,6 +25,8 @@ __all__ = [
     "DATA_HELP",
     "DATA_OPTION",
     "IMPORT",
+    "OBJECTS",
+    "ON_BAD",
     "ROOT",
     "SPLIT",
     "check_settings",
@@ -50,6 +52,11 @@ def open_data(what: str, root: Path | None = None, seed: int | None = None) -> B
     return typed.open_data(what, root, seed)
 
 
+ON_BAD = typer.Option("raise", help="What an unreadable image does: raise or skip.")
+OBJECTS = typer.Option(
+    None,
+    help="Where objects are: masks, boxes, centre, or a ViT (vit-s-focus, micro-vit). Default: the best there is.",
+)
 IMPORT = typer.Option(None, "--import", help="Modules to import first (systems of your own).")
 SPLIT = typer.Option(None, help="train, target, val or test; by default test, or all of data without splits.")
 

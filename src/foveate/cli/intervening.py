@@ -10,7 +10,17 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from foveate.cli.inputs import DATA_HELP, DATA_OPTION, SPLIT, chosen_split, labels_of, needed_data, one_data, open_data
+from foveate.cli.inputs import (
+    DATA_HELP,
+    DATA_OPTION,
+    ON_BAD,
+    SPLIT,
+    chosen_split,
+    labels_of,
+    needed_data,
+    one_data,
+    open_data,
+)
 from foveate.cli.inputs import ROOT as _ROOT
 from foveate.cli.screen import console, echo
 from foveate.errors import FoveateError, ModelError
@@ -63,7 +73,7 @@ def intervene(
     out: Path | None = typer.Option(None, "--out", "-o", help="Folder to save the changed model in."),
     as_json: bool = typer.Option(False, "--json", help="Print the figures for programs."),
     root: Path | None = _ROOT,
-    on_bad: str = typer.Option("raise", help="What an unreadable image does: raise or skip."),
+    on_bad: str = ON_BAD,
 ) -> None:
     """Remove parts, or tokens unlike their part, from a trained model; shows what that changes. Nothing is trained."""
     from foveate.assemble.saving import check_folder, load

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from foveate.cli.inputs import ON_BAD
 from foveate.cli.screen import echo
 from foveate.errors import DataError, UnreadableImage
 from foveate.files import atomic_file
@@ -40,7 +41,7 @@ def look(
     heads: str = typer.Option("mean", help="mean, max, entropy or lowest-entropy-k."),
     size: int | None = typer.Option(None, help="Side of the images the model sees; by default its own."),
     columns: int = typer.Option(1, min=1, help="Images beside each other on the sheet."),
-    on_bad: str = typer.Option("raise", help="What an unreadable image does: raise or skip."),
+    on_bad: str = ON_BAD,
 ) -> None:
     """Draw where a model looks on images: its attention, the crops it leads to, and the crops themselves."""
     import numpy as np

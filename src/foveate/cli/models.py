@@ -13,6 +13,7 @@ from foveate.cli.completing import datasets
 from foveate.cli.inputs import (
     DATA_HELP,
     DATA_OPTION,
+    ON_BAD,
     SPLIT,
     chosen_split,
     comparison_table,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from foveate.data.dataset import GroupedDataset
 
 _DATA = typer.Argument(help=DATA_HELP, autocompletion=datasets)
-_ON_BAD = typer.Option("raise", help="What an unreadable image does: raise or skip.")
 
 
 @opens_models
@@ -46,7 +46,7 @@ def evaluate(
     metric: str | None = typer.Option(None, help="Print this figure alone; fails when it cannot be computed."),
     opener: Opener = OPENER,
     root: Path | None = _ROOT,
-    on_bad: str = _ON_BAD,
+    on_bad: str = ON_BAD,
 ) -> None:
     """Accuracy as a whole, by group, and of the worst group."""
     from foveate.assess import evaluate as run_evaluate

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from foveate.cli.completing import datasets
-from foveate.cli.inputs import DATA_OPTION, ROOT, SPLIT, chosen_split, open_data
+from foveate.cli.inputs import DATA_OPTION, ON_BAD, ROOT, SPLIT, chosen_split, open_data
 from foveate.cli.opening import MODEL_HELP, OPENER, Opener, opens_models
 from foveate.cli.screen import echo, echo_csv, echo_json
 from foveate.errors import FoveateError
@@ -34,7 +34,7 @@ def predict(
     as_json: bool = typer.Option(False, "--json", help="Print the answers for programs, as JSON."),
     opener: Opener = OPENER,
     root: Path | None = ROOT,
-    on_bad: str = typer.Option("raise", help="What an unreadable image does: raise or skip."),
+    on_bad: str = ON_BAD,
 ) -> None:
     """Predicted class and probability of every image, as CSV.
 
