@@ -19,6 +19,7 @@ from benchmarks.speed.rows import ROOT, Row, against, alternating
 from benchmarks.speed.training import photos
 from foveate.data.dataset import GroupedDataset
 from foveate.data.images import ArrayImages, FileImages, decode
+from foveate.data.loading import Loader
 from foveate.data.preprocess import Preprocess
 from foveate.extract import create_backbone
 from foveate.extract.store import FeatureStore
@@ -73,6 +74,22 @@ def decoding() -> list[Row]:
                 against(f"decoding {told}", "Pillow", times["ours"], times["Pillow"], note=f"{same}, one thread")
             )
     return rows
+
+
+def reading_ahead(images: int = 24) -> list[Row]:
+    """Photos of 12 MP read ahead in threads, as is done, against two processes."""
+    with tempfile.TemporaryDirectory() as name:
+        paths = large_photos(Path(name), images)
+        data = GroupedDataset(FileImages(paths), np.arange(images) % 2, ["cat", "duck"])
+
+        def read(workers: int) -> None:
+            for _ in Loader(data, Preprocess((224, 224)), workers=workers, cache_bytes=0).in_order(8):
+                pass
+
+        times = alternating({"threads": lambda: read(0), "processes": lambda: read(2)})
+    told = f"{images} photos, batches of 8; how many threads is found out while reading"
+    return [against("reading photos of 12 MP ahead, in threads", "in two processes", times["threads"],
+                    times["processes"], note=told)]  # fmt: skip
 
 
 def _apart(view: Preprocess, whole: np.ndarray, draft: np.ndarray) -> float:

@@ -48,6 +48,7 @@ MEASURES: dict[str, Measure] = {
     "exported": Measure("reading:exported", 60),
     "grad-cam": Measure("reading:grad_cam", 60),
     "decoding": Measure("reading:decoding", 20),
+    "reading": Measure("reading:reading_ahead", 40),
     "wilds": Measure("reading:group_accuracies", 15, "wilds"),
     "s2wrapper": Measure("reading:tiles", 10, "s2wrapper"),
     "predict": Measure("reading:streaming", 60),

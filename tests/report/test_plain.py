@@ -56,6 +56,10 @@ def test_the_sentence_of_an_exchange() -> None:
     assert (
         said(mark, shown("corner-tr")) == "Give a duck picture the top right corner of a cat picture and ERM says cat."
     )
+    site = verdict("found", experiments(corner_tr=0.4), "corner-tr")
+    assert said(site, shown("corner-tr", place="hospital A")) == (
+        "Give a duck picture the top right corner of a hospital A picture and ERM says cat."
+    )
 
 
 def test_the_sentence_speaks_of_what_the_verdict_names() -> None:

@@ -20,6 +20,7 @@ from foveate.assemble.trained import Trained
 from foveate.data.dataset import GroupedDataset
 from foveate.data.loading import Loader, OnBad
 from foveate.data.preprocess import as_images
+from foveate.engine.batches import as_memory_allows, batch_that_fits
 from foveate.errors import FoveateError, ModelError
 from foveate.extract import Backbone, BackboneSpec, MaskedViT, create_backbone, freeze
 from foveate.extract.masked_vit import check_maskable
@@ -136,21 +137,24 @@ class Masked(Trained):
         self,
         data: GroupedDataset | Images,
         *,
-        batch_size: int = 128,
+        batch_size: int | None = None,
         workers: int = 0,
         on_bad: OnBad = "raise",
         masks: Sequence[Tensor | NDArray[np.float32]] | Tensor | None = None,
     ) -> NDArray[np.float32]:
         """Logits ``[n, C]``; with ``masks="truth"`` a batch of images needs ``masks`` (one ``[H, W]`` an image)."""
         self._require_fit()
+        batch_size = batch_size or batch_that_fits(*self.preprocess_.size)
         if not isinstance(data, GroupedDataset):
             inputs = self._joined(data, masks)
-            parts = [self._logits(inputs[i : i + batch_size]) for i in range(0, len(inputs), batch_size)]
+            parts = [
+                as_memory_allows(self._logits, inputs[i : i + batch_size]) for i in range(0, len(inputs), batch_size)
+            ]
             return answered(torch.cat(parts).float().cpu().numpy())
         logits = np.full((len(data), len(self.class_names_)), np.nan, dtype=np.float32)
         loader = Loader(data, self.preprocess_, workers=workers, on_bad=on_bad, cache_bytes=0)
         for batch in MaskedFeed(loader, self._source(), cache_bytes=0).evaluate(batch_size):
-            logits[batch.indices.numpy()] = answered(self._logits(batch.inputs).float().cpu().numpy())
+            logits[batch.indices.numpy()] = answered(as_memory_allows(self._logits, batch.inputs).float().cpu().numpy())
         return logits
 
     def _joined(self, images: Images, masks: Sequence[Any] | Tensor | None = None) -> Tensor:

@@ -305,7 +305,7 @@ class Piped(System):
                     module.to(device).eval()
 
     def predict_logits(
-        self, data: GroupedDataset | Images, *, batch_size: int = 128, workers: int = 0, on_bad: OnBad = "raise"
+        self, data: GroupedDataset | Images, *, batch_size: int | None = None, workers: int = 0, on_bad: OnBad = "raise"
     ) -> NDArray[np.float32]:
         """Logits ``[n, C]``; those of a dataset are made from features kept in the store, where that is cheap."""
         self._require_fit()

@@ -17,6 +17,7 @@ from foveate.data.dataset import GroupedDataset
 from foveate.data.loading import Loader, OnBad
 from foveate.data.preprocess import Preprocess, as_images
 from foveate.engine import EpochEnd, TrainSettings
+from foveate.engine.batches import as_memory_allows, batch_that_fits
 from foveate.errors import DataError, FoveateError, ModelError
 from foveate.look.gaze import Gaze
 from foveate.measure import UNREADABLE, answered, decided, shares_of
@@ -146,22 +147,26 @@ class System:
 
     @torch.no_grad()
     def predict_logits(
-        self, data: GroupedDataset | Images, *, batch_size: int = 128, workers: int = 0, on_bad: OnBad = "raise"
+        self, data: GroupedDataset | Images, *, batch_size: int | None = None, workers: int = 0, on_bad: OnBad = "raise"
     ) -> NDArray[np.float32]:
-        """Logits ``[n, C]`` for a dataset or a batch of images.
+        """Logits ``[n, C]`` for a dataset or a batch of images, by default as many at a time as memory holds.
 
         A row of NaN stands for an image skipped as unreadable, a row of ``-inf`` for one that the model has no answer
         to (NaN or infinite logits).
         """
         self._require_fit()
+        batch_size = batch_size or batch_that_fits(*self.preprocess_.size)
         if not isinstance(data, GroupedDataset):
             prepared = self.inputs(data)
-            parts = [self._logits(prepared[i : i + batch_size]) for i in range(0, len(prepared), batch_size)]
+            parts = [
+                as_memory_allows(self._logits, prepared[i : i + batch_size])
+                for i in range(0, len(prepared), batch_size)
+            ]
             return self._answers(torch.cat(parts))
         logits = np.full((len(data), len(self.class_names_)), np.nan, dtype=np.float32)
         loader = Loader(data, self.preprocess_, workers=workers, on_bad=on_bad, cache_bytes=0)
         for batch in loader.in_order(batch_size):
-            scores = self._logits(self.preprocess_.normalise(batch.inputs))
+            scores = as_memory_allows(self._logits, self.preprocess_.normalise(batch.inputs))
             logits[batch.indices.numpy()] = self._answers(scores)
         return logits
 

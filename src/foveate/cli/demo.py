@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 
 NETWORK = {"backbone": "micro_resnet", "model_args": {"layers": [1, 1, 1], "stem_stride": 2}}
 TRAINING = {"epochs": 10, "lr": 2e-3, "batch_size": 32}
-CURE_MINUTES = 3.0
-"""Time for the cure at the end; it usually takes less."""
+TRAINED, AUDITED = 1200, 400
+"""Images to train on, and of the test images those that the audit looks at."""
+CURE_MINUTES, CURED_ON = 3.0, 500
+"""Time for the cure at the end, which usually takes less, and training images that it is given."""
 
 
 def _trained(name: str, **options: Any) -> Build:
@@ -96,12 +98,13 @@ def demo(
     from foveate.assess import evaluate
     from foveate.data.critters import critters
     from foveate.measure import figures_of
+    from foveate.remedy.sources import drawn
     from foveate.report import audit
 
     context.with_resource(aside(as_json))
     began = time.perf_counter()
     check_writable(out / "report.html")
-    data = critters(seed=seed, strength=strength)
+    data = critters(seed=seed, strength=strength, train=TRAINED)
     names = data.train
     console.print(
         Text(
@@ -121,7 +124,8 @@ def demo(
         console.print(Text(f"{name} trained in {time.perf_counter() - start:.0f} s", "dim"))
     group_table(reports["ERM"], "ERM, group by group")
     console.print(comparison_table(reports, {n: s.supervision() for n, s in fitted.items()}))
-    report = audit(fitted, data.test, title="Critters: what do these classifiers look at?", attribute="habitat")
+    looked_at = drawn(data.test, AUDITED, seed)
+    report = audit(fitted, looked_at, title="Critters: what do these classifiers look at?", attribute="habitat")
     path = report.save(out / "report.html")
     console.print(Text(report.verdict, "bold"))
     cured = _cured(fitted["ERM"], data, out, seed)
@@ -138,9 +142,10 @@ def _cured(model: System, data: Benchmark, out: Path, seed: int) -> GroupReport:
     from foveate.assess import evaluate
     from foveate.data.benchmark import Benchmark
     from foveate.remedy import cure
+    from foveate.remedy.sources import drawn
 
     console.print(Text("Now without the balanced set and without knowing what a habitat is: foveate cure.", "bold"))
-    given = Benchmark(data.name, {k: data[k].without_attributes() for k in ("train", "val")})
+    given = Benchmark(data.name, {k: drawn(data[k], CURED_ON, seed).without_attributes() for k in ("train", "val")})
     found = cure(
         model, given, out=out / "cured", minutes=CURE_MINUTES, objects="micro-vit", seed=seed,
         progress=lambda line: console.print(Text(line, "dim")),

@@ -48,6 +48,7 @@ class Restricted(System):
         select: metric on ``val`` (or, without one, on what ``fit`` gets) that chooses; by default
             ``worst_group`` or, with a warning, ``worst_class`` where these have no attributes.
         heads: how attention heads are put together, see :class:`~foveate.look.ClsAttention`.
+        attention_size: side of the image as it is looked at; by default the model's own, at most 224.
         on_bad: ``"raise"`` or ``"skip"`` unreadable images.
         workers: processes that decode images.
         batch_size: images looked at together.
@@ -73,6 +74,7 @@ class Restricted(System):
     shares: Sequence[float] = (0.75, 0.5, 0.35)
     select: str | None = None
     heads: str = "mean"
+    attention_size: int | None = None
     on_bad: OnBad = "raise"
     workers: int = 0
     batch_size: int = 32
@@ -101,7 +103,7 @@ class Restricted(System):
         self.class_names_ = list(self.base_.class_names_)
         self.attribute_names_, self.train_counts_ = self.base_.attribute_names_, self.base_.train_counts_
         data = aligned(self, val if val is not None else target if target is not None else train)
-        self.look_ = ClsAttention(self.attention, heads=self.heads)
+        self.look_ = ClsAttention(self.attention, heads=self.heads, size=self.attention_size)
         self.look_.open(Models(self.batch_size))
         crops = {share: self._crops(share, data) for share in self.shares}
         self._choose(crops, data)

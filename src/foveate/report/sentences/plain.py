@@ -120,7 +120,8 @@ def _trial(v: Verdict, shown: BeforeAfter) -> str:
     """What was done to the image, as the start of a sentence."""
     cue = shown.cue
     if cue.key in v.telling and shown.donor_attribute is not None:
-        theirs = f"{a(shown.donor_attribute)} {cue.noun}"
+        named = a(shown.donor_attribute)
+        theirs = _theirs(cue, f"{named} picture") if cue.theirs else f"{named} {cue.noun}"
     else:
         turned = shown.answer != shown.label
         taken = turned and shown.donor_label != shown.answer
