@@ -17,7 +17,7 @@ def test_demo_shows_every_system_and_writes_the_report(tmp_path: Path, monkeypat
     module = sys.modules["foveate.data.critters"]
     small = {"size": 32, "train": 200, "target": 40, "val": 40, "test": 80}
     original = fv.data.critters
-    monkeypatch.setattr(module, "critters", lambda **options: original(**small, **options))
+    monkeypatch.setattr(module, "critters", lambda **options: original(**{**options, **small}))
     demo = sys.modules["foveate.cli.demo"]
     monkeypatch.setattr(demo, "TRAINING", {"epochs": 1, "lr": 2e-3, "batch_size": 32, "progress": False})
     monkeypatch.setattr(demo, "CURE_MINUTES", 0.2)  # so that nothing dear is begun
