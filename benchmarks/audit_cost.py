@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 import foveate as fv
+from benchmarks.discovery_study import frozen_mobilenets
 from foveate.data.dataset import GroupedDataset
 from foveate.data.images import ArrayImages
 
@@ -41,33 +42,8 @@ def bare(dataset: GroupedDataset) -> GroupedDataset:
 
 def classifiers(train: GroupedDataset, number: int, size: int) -> dict[str, Any]:
     """Linear classifiers on one frozen MobileNetV2, each fitted to another half of the training images."""
-    from sklearn.linear_model import LogisticRegression
-
-    from foveate.extract import open_backbone
-
-    backbone, view = open_backbone("mobilenet-v2", size)
-
-    @torch.no_grad()
-    def features(inputs: torch.Tensor) -> torch.Tensor:
-        return backbone(inputs)
-
-    embedded = []
-    for start in range(0, len(train), 32):
-        images = [view.prepare(train[i].image) for i in range(start, min(start + 32, len(train)))]
-        embedded.append(features(view.normalise(torch.stack(images))))
-    x = torch.cat(embedded).numpy()
-    mean, spread = x.mean(0), x.std(0) + 1e-6
-    out: dict[str, Any] = {}
-    for k in range(number):
-        half = np.random.default_rng(k).permutation(len(x))[: len(x) // 2]
-        head = LogisticRegression(C=0.01, max_iter=500).fit((x[half] - mean) / spread, train.labels[half])
-
-        def logits(inputs: torch.Tensor, head: Any = head) -> torch.Tensor:
-            score = head.decision_function((features(inputs).numpy() - mean) / spread)
-            return torch.from_numpy(np.stack([-score / 2, score / 2], 1))
-
-        out[f"model {k}"] = fv.wrap(logits, train.class_names, preprocess=view, name=f"model {k}")
-    return out
+    halves = [np.random.default_rng(k).permutation(len(train))[: len(train) // 2] for k in range(number)]
+    return {f"model {k}": model for k, model in enumerate(frozen_mobilenets(train, size, halves))}
 
 
 def main() -> None:

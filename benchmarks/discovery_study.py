@@ -75,13 +75,13 @@ def small_network(train: GroupedDataset, seed: int) -> System:
     return model.fit(train)
 
 
-def frozen_mobilenet(train: GroupedDataset, seed: int) -> System:
-    """Logistic regression on a frozen MobileNetV2."""
+def frozen_mobilenets(train: GroupedDataset, size: int, parts: Sequence[NDArray[np.int64]]) -> list[System]:
+    """Logistic regressions on one frozen MobileNetV2 at ``size`` px, each fitted to some of the training images."""
     from sklearn.linear_model import LogisticRegression
 
     from foveate.extract import open_backbone
 
-    backbone, view = open_backbone("mobilenet-v2", 112)
+    backbone, view = open_backbone("mobilenet-v2", size)
 
     @torch.no_grad()
     def features(inputs: torch.Tensor) -> torch.Tensor:
@@ -93,13 +93,21 @@ def frozen_mobilenet(train: GroupedDataset, seed: int) -> System:
         embedded.append(features(view.normalise(torch.stack(images))))
     x = torch.cat(embedded).numpy()
     mean, spread = x.mean(0), x.std(0) + 1e-6
-    head = LogisticRegression(C=0.01, max_iter=500).fit((x - mean) / spread, train.labels)
+    out: list[System] = []
+    for rows in parts:
+        head = LogisticRegression(C=0.01, max_iter=500).fit((x[rows] - mean) / spread, train.labels[rows])
 
-    def logits(inputs: torch.Tensor) -> torch.Tensor:
-        score = head.decision_function((features(inputs).numpy() - mean) / spread)
-        return torch.from_numpy(np.stack([-score / 2, score / 2], 1))
+        def logits(inputs: torch.Tensor, head: Any = head) -> torch.Tensor:
+            score = head.decision_function((features(inputs).numpy() - mean) / spread)
+            return torch.from_numpy(np.stack([-score / 2, score / 2], 1))
 
-    return fv.wrap(logits, train.class_names, preprocess=view, name="MobileNetV2 + logistic regression")
+        out.append(fv.wrap(logits, train.class_names, preprocess=view, name="MobileNetV2 + logistic regression"))
+    return out
+
+
+def frozen_mobilenet(train: GroupedDataset, seed: int) -> System:
+    """Logistic regression on a frozen MobileNetV2."""
+    return frozen_mobilenets(train, 112, [np.arange(len(train))])[0]
 
 
 def true_effect(model: System, audit: Scenes, kind: str, habitat: NDArray[np.int64], seed: int) -> float:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import foveate as fv
@@ -85,3 +87,9 @@ def test_what_is_refused(model: Path, tmp_path: Path, words: tuple[str, ...], sa
     assert isinstance(result.exception, FoveateError)
     assert said in str(result.exception)
     assert not (tmp_path / "cured").exists()
+
+
+def test_the_limits_are_those_of_python() -> None:
+    options = {param.name: param.default for param in typer.main.get_command(app).commands["cure"].params}  # type: ignore[attr-defined]
+    limits = inspect.signature(fv.cure).parameters
+    assert all(options[name] == 100 * limits[name].default for name in ("allowed_drop", "real_drop"))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import foveate as fv
 from foveate.data.benchmark import Benchmark
@@ -200,6 +201,21 @@ def test_dear_remedies_come_last() -> None:
     speed = Speed(0.01)
     costs = [speed.estimate(Remedy(means, Supply.EXCHANGE), 300, 100) for means in (Means.DFR, Means.DAR, Means.TUNE)]
     assert costs == sorted(costs)
+
+
+def test_speed_is_measured_on_maps_of_any_depth_and_draws_nothing_from_the_callers_chance() -> None:
+    shallow = nn.Sequential(nn.Conv2d(3, 5, 3, 2), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(5, 2))
+    data = boxes()
+    wrapped = fv.wrap(shallow.eval(), data.class_names, preprocess=VIEW)
+    torch.manual_seed(0)
+    drawn_alone = torch.rand(3)
+    torch.manual_seed(0)
+    speed = Speed.of(wrapped, data)
+    assert torch.equal(torch.rand(3), drawn_alone)
+    assert speed.predict > 0
+    assert speed.pool not in (0, Speed(1.0).pool)
+    few, many = (speed.attended(left, 30) for left in (0.0, 1e6))
+    assert few == 60 < many
 
 
 # -- the choice -----------------------------------------------------------------------------------

@@ -137,6 +137,8 @@ def test_letters_at_a_place_do_not_make_a_picture_sharp() -> None:
     assert torch.equal(measure_sharpness(written, mask), measure_sharpness(plain, mask))
     assert torch.equal(exchange_sharpness(plain, mask, written, mask), plain)
     assert float(measure_sharpness(batch(0), middle()).min()) > float(measure_sharpness(plain, mask))
+    raised = exchange_sharpness(0.5 * batch(0), middle(), batch(0), middle())  # none of them is to be blurred
+    assert float(measure_sharpness(raised, middle()).min()) > float(measure_sharpness(0.5 * batch(0), middle()).min())
     hidden = torch.ones(1, 48, 48)
     assert bool(torch.isfinite(measure_sharpness(written, hidden)).all()), "an object that covers everything"
 

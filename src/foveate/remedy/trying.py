@@ -83,10 +83,11 @@ class Speed:
 
 
 def _pool_step(network: Network, system: System, images: int = 32) -> float:
-    """Seconds for one image of a step of DAR's attention."""
+    """Seconds for one image of a step of DAR's attention; one head costs what eight do, and fits maps of any depth."""
     with torch.no_grad():
-        shape = network.backbone.maps(torch.zeros(1, 3, *system.preprocess_.size)).shape[1:]
-    pool, maps = AttentionPool(shape[0]), torch.randn(images, *shape)
+        shape = network.cpu().eval().backbone.maps(torch.zeros(1, 3, *system.preprocess_.size)).shape[1:]
+    with torch.random.fork_rng(devices=[]):  # what is drawn here must not change what is drawn later
+        pool, maps = AttentionPool(shape[0], heads=1), torch.randn(images, *shape)
     optimizer = torch.optim.AdamW(pool.parameters())
     for _ in range(2):  # the first one warms up
         began = time.perf_counter()

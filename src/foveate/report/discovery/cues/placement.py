@@ -42,7 +42,7 @@ def from_as_close(cue: Cue) -> Cue:
     def levelled(x: Tensor, mask: Tensor, donor: Tensor, donor_mask: Tensor) -> Tensor:
         return exchange(x, mask, *_seen_like(donor, donor_mask, mask))
 
-    return replace(cue, exchange=levelled, full_size=False)
+    return replace(cue, exchange=levelled)
 
 
 def _seen_like(x: Tensor, mask: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:

@@ -70,13 +70,13 @@ def exchange_sharpness(x: Tensor, mask: Tensor, donor: Tensor, donor_mask: Tenso
     best, nearest = x.clone(), (own.log() - wanted.log()).abs()
     open_ = torch.nonzero(wanted <= own).flatten()  # those that a wider blur may still bring nearer
     for width in BLURS[1:]:
+        if not len(open_):
+            break
         step = _blurred(x[open_], width)
         away = (_detail(step, mask[open_]).log() - wanted[open_].log()).abs()
         nearer = away < nearest[open_]
         best[open_[nearer]], nearest[open_[nearer]] = step[nearer], away[nearer]
         open_ = open_[nearer]
-        if not len(open_):
-            break
     return torch.where((wanted > own).view(-1, 1, 1, 1), out, best).clamp(0, 255)
 
 
