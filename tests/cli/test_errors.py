@@ -234,7 +234,10 @@ def test_ctrl_c_is_one_line_and_130(after: float, tmp_path: Path) -> None:
     time.sleep(max(after, 0.15))  # what is before our first line is Python's own
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (130, "stopped\n"), out
+    *said, last = err.splitlines()
+    assert (process.returncode, last) == (130, "stopped"), (out, err)
+    # A fast machine has begun to train by then and has said what the network starts from; nothing else may stand there.
+    assert said in ([], ["micro_resnet starts from random weights. Trained ones need fewer images."]), err
     assert [p.name for p in tmp_path.iterdir()] == ["foveate"]
 
 
