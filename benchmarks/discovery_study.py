@@ -95,13 +95,14 @@ def frozen_mobilenets(train: GroupedDataset, size: int, parts: Sequence[NDArray[
     mean, spread = x.mean(0), x.std(0) + 1e-6
     out: list[System] = []
     for rows in parts:
-        head = LogisticRegression(C=0.01, max_iter=500).fit((x[rows] - mean) / spread, train.labels[rows])
-
-        def logits(inputs: torch.Tensor, head: Any = head) -> torch.Tensor:
-            score = head.decision_function((features(inputs).numpy() - mean) / spread)
-            return torch.from_numpy(np.stack([-score / 2, score / 2], 1))
-
-        out.append(fv.wrap(logits, train.class_names, preprocess=view, name="MobileNetV2 + logistic regression"))
+        fitted = LogisticRegression(C=0.01, max_iter=500).fit((x[rows] - mean) / spread, train.labels[rows])
+        slope = fitted.coef_[0] / spread / 2  # a score for the second class, shared between both
+        shift = fitted.intercept_[0] / 2 - slope @ mean
+        head = torch.nn.Linear(backbone.dim, 2)
+        head.weight.data = torch.from_numpy(np.stack([-slope, slope])).float()
+        head.bias.data = torch.tensor([-shift, shift]).float()
+        net = torch.nn.Sequential(backbone, head).eval()
+        out.append(fv.wrap(net, train.class_names, preprocess=view, name="MobileNetV2 + logistic regression"))
     return out
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 from torch import Tensor
 
-from foveate.assemble.system import Images
+from foveate.assemble.system import Images, System
 from foveate.data.dataset import GroupedDataset
 from foveate.data.loading import Loader, OnBad
 from foveate.data.preprocess import Preprocess, as_images
@@ -79,11 +79,19 @@ class Runner:
                     f"{self.folder} holds torch.export programs, which can run code when they are loaded. If you know "
                     "where it comes from, allow it with trust=True (--trust). ONNX exports need no trust."
                 )
-            opener = _open_onnx if told.written_as == "onnx" else _open_program
+            opener = open_onnx if told.written_as == "onnx" else _open_program
             self.graphs: dict[str, Call] = {g.name: opener(self._file(g.file), list(g.inputs)) for g in told.graphs}
             self.steps = told.steps
         except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError, DataError) as error:
             raise ModelError(f"{path} is not a whole description of an export: {error!r}.") from error
+
+    @classmethod
+    def of(cls, system: System, graphs: dict[str, Call]) -> Runner:
+        """Graphs of ``system`` that are open already, run as those of a folder are."""
+        run = cls.__new__(cls)
+        run.folder, run.described, run.graphs, run.steps = Path(), {}, graphs, {}
+        run.class_names, run.preprocess = list(system.class_names_), system.preprocess_
+        return run
 
     def _file(self, name: str) -> Path:
         path = self.folder / Path(name).name  # a description must not lead out of its folder
@@ -107,6 +115,7 @@ class Runner:
         masks: Sequence[Tensor] | None = None,
         *,
         batch_size: int = 16,
+        workers: int = 0,
         on_bad: OnBad = "raise",
     ) -> NDArray[np.float32]:
         """Logits ``[n, C]``; a model under masks from outside needs ``masks``, one ``[H, W]`` an image.
@@ -117,7 +126,8 @@ class Runner:
         if not isinstance(images, GroupedDataset):
             return self._answers(self.inputs(images), masks)
         logits = np.full((len(images), len(self.class_names)), np.nan, dtype=np.float32)
-        for batch in Loader(images, self.preprocess, on_bad=on_bad, cache_bytes=0).in_order(batch_size):
+        loader = Loader(images, self.preprocess, workers=workers, on_bad=on_bad, cache_bytes=0)
+        for batch in loader.in_order(batch_size):
             inputs = self.preprocess.normalise(batch.inputs).contiguous(memory_format=torch.contiguous_format)
             chosen = None if masks is None else [masks[i] for i in batch.indices.tolist()]
             logits[batch.indices.numpy()] = self._answers(inputs, chosen)
@@ -184,12 +194,14 @@ def _seen_by(view: dict[str, Any], images: Tensor) -> Tensor:
     return ((images - mean) / std).contiguous(memory_format=torch.contiguous_format)
 
 
-def _open_onnx(path: Path, inputs: list[str]) -> Call:
+def open_onnx(path: Path, inputs: list[str]) -> Call:
+    """A graph in an ONNX file as a function of its ``inputs``."""
     try:
         onnxruntime = importlib.import_module("onnxruntime")
     except ImportError as error:
         raise MissingExtra("onnxruntime", "onnx", "running an ONNX file") from error
     options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 4  # it would print names out of the file as they are; errors are raised anyway
     try:
         session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

@@ -14,11 +14,12 @@ from foveate.assemble.system import System
 from foveate.data.dataset import GroupedDataset
 from foveate.engine.progress import Progress
 from foveate.errors import DataError, UnreadableImage
+from foveate.export.swift import Swift
 from foveate.measure import UNREADABLE, decided_by_shares
 from foveate.report.abilities import classes_of, takes_new_images
 from foveate.report.discovery.discover import OBSERVED, Discovery, discover, prepare
 from foveate.report.heat import GAZE_IMAGES, HeatOnObject, measure_heat
-from foveate.report.workload import foreseen, looks, predicted_in_pieces
+from foveate.report.workload import foreseen, looks, predicted_in_pieces, swift_of
 
 Say = Callable[[str], None]
 
@@ -70,9 +71,11 @@ def ask_models(
             bar.note(note)
 
         probabilities: dict[str, NDArray[np.float64]] = {}
+        swift: dict[str, Swift | None] = {}
         for name, system in systems.items():
             tell(f"{name}: predicting {len(dataset)} images", f"{name}: predicting")
-            chances = predicted_in_pieces(system, dataset, bar if show_progress else None, options)
+            swift[name] = swift_of(system, dataset, discovery)
+            chances = predicted_in_pieces(swift[name] or system, dataset, bar if show_progress else None, options)
             probabilities[name] = _aligned(chances, system, dataset, classes)
         predictions = {name: decided_by_shares(values) for name, values in probabilities.items()}
         able = {name: system for name, system in systems.items() if takes_new_images(system)}
@@ -87,8 +90,9 @@ def ask_models(
             for name, system in able.items():
                 tell(f"{name}: exchanging properties between images", f"{name}: experiments")
                 found[name] = discover(
-                    system, base, probabilities[name], classes, seed=seed, tick=bar.advance, deadline=deadline
-                )
+                    system, base, probabilities[name], classes, seed=seed, tick=bar.advance, deadline=deadline,
+                    swift=swift[name],
+                )  # fmt: skip
         heat: dict[str, HeatOnObject | None] = {}
         for name, system in systems.items():
             if dataset.masks is not None or dataset.boxes is not None:

@@ -11,14 +11,13 @@ from numpy.typing import ArrayLike
 from foveate.assemble.system import System
 from foveate.data.dataset import GroupedDataset
 from foveate.engine.progress import Progress
+from foveate.export.swift import Swift
 from foveate.report.abilities import look_passes, takes_new_images
 from foveate.report.discovery.discover import OBSERVED, asked_about
 from foveate.report.heat import GAZE_IMAGES
 
 PIECE = 128
 """Images between two moves of the bar."""
-BATCH = 32
-"""Images a model sees at a time. More are no faster on a processor, and take memory."""
 
 
 def looks(bar: Progress, system: Any) -> Callable[[int], None]:
@@ -39,15 +38,22 @@ def foreseen(systems: Mapping[str, Any], dataset: GroupedDataset, wanted: bool) 
     return total + able * each + (min(OBSERVED, n) if able else 0)
 
 
+def swift_of(system: Any, dataset: GroupedDataset, wanted: bool) -> Swift | None:
+    """What asks a model of foveate's about the dataset and, if ``wanted``, about edited images; None for others."""
+    if not isinstance(system, System):
+        return None
+    return Swift(system, len(dataset) + (asked_about(len(dataset)) if wanted and takes_new_images(system) else 0))
+
+
 def predicted_in_pieces(
     system: Any, dataset: GroupedDataset, bar: Progress | None, options: dict[str, Any]
 ) -> ArrayLike:
     """Probabilities of the whole dataset; in pieces when a bar wants to move."""
-    if bar is None or not isinstance(system, System):
+    if bar is None or not isinstance(system, (System, Swift)):
         return system.predict_proba(dataset, **options)
     parts = []
     for start in range(0, len(dataset), PIECE):
         piece = dataset.subset(np.arange(start, min(start + PIECE, len(dataset))))
-        parts.append(system.predict_proba(piece, **{"batch_size": BATCH, **options}))
+        parts.append(system.predict_proba(piece, **options))
         bar.advance(len(piece))
     return np.concatenate(parts)

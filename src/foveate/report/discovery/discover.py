@@ -12,6 +12,7 @@ from torch import Tensor
 from foveate.assemble.system import System
 from foveate.data.dataset import GroupedDataset
 from foveate.errors import DataError
+from foveate.export.swift import Swift
 from foveate.measure import decided, decided_by_shares
 from foveate.report.abilities import classes_of, view_of
 from foveate.report.discovery.before_after import BeforeAfter, before_and_after
@@ -168,6 +169,7 @@ def discover(
     seed: int = 0,
     tick: Tick | None = None,
     deadline: float | None = None,
+    swift: Swift | None = None,
 ) -> Discovery:
     """Look for shortcuts of ``system`` without knowing any attribute.
 
@@ -178,10 +180,12 @@ def discover(
         class_names: of the K columns.
         images: how many images the experiments use at most.
         deadline: a moment of :func:`time.monotonic` after which a doubtful experiment gets no further images.
+        swift: asks the model; made here when not given.
     """
     names = list(class_names)
     place = np.asarray([names.index(c) for c in classes_of(system, base.dataset)])
     say, left = tick or (lambda n: None), asked_about(len(base.dataset))
+    asked_of = swift or Swift(system, left)
 
     def ahead(asked: int) -> None:
         """Move the bar, but not beyond what was foreseen."""
@@ -191,7 +195,7 @@ def discover(
 
     def logits(batch: Tensor) -> NDArray[np.float32]:
         ahead(len(batch))
-        return system.predict_logits(batch)
+        return asked_of.predict_logits(batch)
 
     def named(scores: NDArray[np.float32]) -> NDArray[np.int64]:
         chosen = decided(scores)

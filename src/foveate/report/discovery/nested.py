@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
 from foveate.report.discovery.cues import BY_KEY, Cue
 from foveate.report.discovery.cues.placement import SIZE, from_as_close
 from foveate.report.discovery.experiments import Predict, Pull, Sheet, Triple, pull_of_pairs
+from foveate.report.discovery.outlines import spread
 from foveate.report.gaps import FOUND_GAP
 
 COMPARED = 80
@@ -146,7 +146,7 @@ def shared(sheet: Sheet, cue: Cue) -> bool:
 def _core(mask: Tensor) -> Tensor:
     """The inner part of the masks ``[B, H, W]``, away from their rims, where there is one."""
     reach = max(1, round(0.05 * min(mask.shape[-2:])))
-    inner = 1 - F.max_pool2d(1 - (mask > 0.5).float()[:, None], 2 * reach + 1, 1, reach)[:, 0]
+    inner = 1 - spread(1 - (mask > 0.5).float(), reach)
     return torch.where(inner.amax((1, 2), keepdim=True) > 0, inner, (mask > 0.5).float())
 
 

@@ -55,10 +55,19 @@ def grow(mask: Tensor, margin: float = MARGIN) -> Tensor:
     >>> int(grow(mask, 0.12).sum())
     9
     """
-    reach = max(1, round(margin * min(mask.shape)))
-    # rows and columns one after the other: a square is the largest of largest
-    wide = F.max_pool2d((mask > 0.5).float()[None, None], (1, 2 * reach + 1), 1, (0, reach))
-    return F.max_pool2d(wide, (2 * reach + 1, 1), 1, (reach, 0))[0, 0]
+    return spread(mask, max(1, round(margin * min(mask.shape))))
+
+
+def spread(mask: Tensor, reach: int) -> Tensor:
+    """Masks ``[..., H, W]`` with ``reach`` pixels around them to all sides, 0 or 1; how many costs nothing.
+
+    >>> spread(torch.tensor([[0.0, 0, 0, 1, 0, 0]]), 1).tolist()
+    [[0.0, 0.0, 1.0, 1.0, 1.0, 0.0]]
+    """
+    there = (mask > 0.5).float()
+    for dim in (-1, -2):
+        there = (_within(there, dim, reach)[0] > 0).float()
+    return there
 
 
 def edge_masks(attention: Tensor, images: Sequence[Tensor]) -> list[Tensor]:
@@ -122,15 +131,21 @@ def _slopes(guides: Tensor, coarse: Tensor) -> Tensor:
 
 
 def _around(values: Tensor) -> Tensor:
-    """Means over squares around every place, rows and columns one after the other, cut off at the borders.
-
-    By running sums: what a mean costs does not depend on how wide it is.
-    """
+    """Means over squares around every place, rows and columns one after the other, cut off at the borders."""
     for dim in (-1, -2):
-        side = values.shape[dim]
-        places = torch.arange(side)
-        low, high = (places - REACH).clamp(min=0), (places + REACH + 1).clamp(max=side)
-        sums = F.pad(values, (1, 0) if dim == -1 else (0, 0, 1, 0)).cumsum(dim)
-        count = (high - low).to(values).view(-1, *[1] * (-1 - dim))
-        values = (sums.index_select(dim, high) - sums.index_select(dim, low)) / count
+        sums, count = _within(values, dim, REACH)
+        values = sums / count
     return values
+
+
+def _within(values: Tensor, dim: int, reach: int) -> tuple[Tensor, Tensor]:
+    """Sums over ``reach`` places to both sides along the last or last but one axis, and of how many places.
+
+    By running sums: what it costs does not depend on the reach.
+    """
+    side = values.shape[dim]
+    places = torch.arange(side)
+    low, high = (places - reach).clamp(min=0), (places + reach + 1).clamp(max=side)
+    sums = F.pad(values, (1, 0) if dim == -1 else (0, 0, 1, 0)).cumsum(dim)
+    count = (high - low).to(values).view(-1, *[1] * (-1 - dim))
+    return sums.index_select(dim, high) - sums.index_select(dim, low), count

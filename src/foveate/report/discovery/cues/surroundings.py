@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foveate.measure import fill_object
-from foveate.report.discovery.cues.cue import Cue, Glances, fine_detail, finer_half, luminance
+from foveate.report.discovery.cues.cue import Cue, Glances, blurred, fine_detail, finer_half, luminance
 
 # -- exchanging -----------------------------------------------------------------------------------
 
@@ -41,7 +41,7 @@ def exchange_background(x: Tensor, mask: Tensor, donor: Tensor, donor_mask: Tens
 def soft(mask: Tensor) -> Tensor:
     """A mask ``[B, H, W]`` with a soft edge on its inner side: nothing from beyond it comes along."""
     on = (mask > 0.5).float()
-    return on * F.avg_pool2d(on[:, None], 3, 1, 1, count_include_pad=False)[:, 0]
+    return on * blurred(on)
 
 
 def exchange_brightness(x: Tensor, mask: Tensor, donor: Tensor, donor_mask: Tensor) -> Tensor:

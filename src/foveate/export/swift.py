@@ -1,0 +1,115 @@
+"""The same answers sooner: a model that is asked often is written as a graph, checked, and asked through that."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from foveate.assemble.system import System
+from foveate.data.dataset import GroupedDataset
+from foveate.errors import FoveateError
+from foveate.export.graphs import plan_of
+from foveate.export.runner import Runner, open_onnx
+from foveate.export.write import write_graph
+
+TRIED = 16
+"""Images on which model and graph are compared."""
+PAYS = 20.0
+"""Seconds of work from which on it pays: to write a graph takes about five of them."""
+QUICKER = 0.8
+"""The graph must need less than this share of the model's time."""
+TOLERANCE = 1e-3
+"""The largest difference of a logit that is let pass, in units of the largest logit or 1, as for an export."""
+
+
+class Swift:
+    """Asks ``system``, or where that is worth it, ONNX Runtime with the same graph.
+
+    That is decided before the first answer. The graph is used only when there is much to ask, when it can be written,
+    when it agrees with the model on the first images, and when it is quicker there (CNNs mostly are, with their
+    normalisation folded into convolutions). Otherwise, and without the packages of the extra ``onnx``, the model itself
+    is asked.
+
+    Args:
+        system: fitted or wrapped.
+        expected: about how many images it will be asked about.
+        pays: seconds of work from which on a graph is written.
+
+    >>> import foveate as fv
+    >>> data = fv.data.critters(train=40, target=16, val=16, test=16, size=32)
+    >>> base = fv.ERM("micro_resnet", epochs=1, progress=False).fit(data.train)
+    >>> ask = Swift(base, expected=100)
+    >>> ask.predict_logits(data.test[0].image[None]).shape, ask.by_graph
+    ((1, 2), False)
+    """
+
+    def __init__(self, system: System, expected: int, pays: float = PAYS):
+        self.system, self.expected, self.pays = system, expected, pays
+        self.runner: Runner | None = None
+        self.decided = False
+
+    @property
+    def by_graph(self) -> bool:
+        """Whether answers come from the graph."""
+        return self.runner is not None
+
+    def predict_logits(self, images: Tensor) -> NDArray[np.float32]:
+        """Logits ``[B, C]`` of images ``uint8 [B, 3, H, W]``."""
+        self._decide(images[:TRIED])
+        return (self.runner or self.system).predict_logits(images)
+
+    def predict_proba(self, data: GroupedDataset, **options: Any) -> NDArray[np.float32]:
+        """Class probabilities ``[n, C]`` for a dataset, as :meth:`System.predict_proba` gives them."""
+        if not self.decided:
+            with contextlib.suppress(FoveateError):  # an unreadable image is told, or left out, when its turn comes
+                self._decide(self._first_of(data))
+        return (self.runner or self.system).predict_proba(data, **options)
+
+    def _first_of(self, data: GroupedDataset) -> Tensor:
+        """Its first images as the model's view makes them, ``uint8 [n, 3, H, W]``."""
+        view = self.system.preprocess_
+        return torch.stack([view.prepare(data[i].image) for i in range(min(TRIED, len(data)))])
+
+    def _decide(self, images: Tensor) -> None:
+        """Whether to go by the graph, from how the model answers to these images and how long it takes."""
+        if self.decided:
+            return
+        self.decided = True
+        self.system.predict_logits(images[:1])  # the first pass of any network takes longer
+        answers, seconds = _timed(self.system, images)
+        if seconds / len(images) * self.expected > self.pays:
+            self.runner = _agreeing(self.system, images, answers, seconds)
+
+
+def _agreeing(system: System, images: Tensor, answers: NDArray[np.float32], seconds: float) -> Runner | None:
+    """The system's one graph, ready to run, if it gives these answers to these images in less time; else None."""
+    try:
+        plan = plan_of(system)
+        if plan.steps or len(plan.graphs) != 1:
+            return None
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.onnx"
+            write_graph(plan.graphs[0], path, "onnx")
+            run = Runner.of(system, {"model": open_onnx(path, list(plan.graphs[0].inputs))})
+        run.predict_logits(images[:1])
+        found, needed = _timed(run, images)
+    except (FoveateError, ImportError):
+        return None
+    known = np.isfinite(answers)
+    if needed > QUICKER * seconds or not known.any() or not np.array_equal(known, np.isfinite(found)):
+        return None
+    allowed = TOLERANCE * max(1.0, float(np.abs(answers[known]).max()))
+    return run if float(np.abs(found[known] - answers[known]).max()) <= allowed else None
+
+
+def _timed(model: System | Runner, images: Tensor) -> tuple[NDArray[np.float32], float]:
+    start = time.perf_counter()
+    return model.predict_logits(images), time.perf_counter() - start
