@@ -238,6 +238,14 @@ def test_pictures_are_drawn_by_the_code_that_is_here() -> None:
     assert max(path.stat().st_size for path in [*there.values(), *posters]) < gallery.LARGEST
 
 
+def test_the_readme_s_table_of_photographs_is_that_of_the_results() -> None:
+    """``python -m examples.photos_table`` writes it again."""
+    from examples import photos_table
+
+    assert photos_table.MARK.findall((ROOT / "README.md").read_text(encoding="utf-8")) == [photos_table.table()]
+    assert photos_table.table().count("[") >= 10
+
+
 def test_the_readme_table_is_that_of_the_demo() -> None:
     """``python -m examples.demo_table`` writes it, and what is said of the cure, again."""
     from examples import demo_table
