@@ -51,8 +51,8 @@ _WORDS: dict[Step, tuple[str, str, str]] = {
     ),
     Step.CURE: (
         "Cure it",
-        "Tries the remedies that fit, on a balanced set that it makes from what was found, and hands back the best model "
-        "with its report. It needs neither attributes nor images of your own choosing.",
+        "Tries the remedies that fit, on a balanced set that it makes from what was found, and hands back the best "
+        "model with its report. It needs neither attributes nor images of your own choosing.",
         "foveate cure MODEL DATA --out cured",
     ),
     Step.MAKE_GROUPS: (
