@@ -6,7 +6,6 @@ import csv
 import json
 import re
 import shutil
-import sys
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -113,7 +112,7 @@ def write_cut_outs(data: Benchmark, folder: Path, each: int = 40) -> None:
 
 
 DOWNLOADS = {
-    f"foveate data prepare {name}": "fetches 11 to 180 MB that are compared with known sums: nothing small passes"
+    f"foveate data prepare {name}": "fetches files that are compared with known sums: nothing small passes for them"
     for name in ("dominoes", "cmnist")
 }
 
@@ -141,6 +140,17 @@ def test_the_lines_on_data(call: Call) -> None:
 
 # -- studies ------------------------------------------------------------------------------
 
+
+@pytest.fixture
+def _bench() -> None:
+    pytest.importorskip("optuna", reason="sweeps need the extra [bench]")
+
+
+def figures_of(text: str) -> list[str]:
+    """Methods that have a row with figures in a table, in its order."""
+    return re.findall(r"^\| ([^|]+) \| \**\d", text, flags=re.M)
+
+
 SMALL_STUDY = {
     "train: 4000, target: 200, val: 600": "train: 64, target: 16, val: 16, test: 16, size: 32",
     "epochs: 5": "epochs: 1",
@@ -152,11 +162,9 @@ SMALL_STUDY = {
 
 
 @pytest.mark.gate
+@pytest.mark.usefixtures("_bench")
 def test_the_lines_on_the_bench(call: Call) -> None:
-    pytest.importorskip("optuna", reason="sweeps need the extra [bench]")
-    Path("study.yaml").write_text(
-        shrunk(block("docs/bench.md", "yaml", "methods:\n  base: {system: ERM}  "), SMALL_STUDY)
-    )
+    Path("study.yaml").write_text(shrunk(block("docs/bench.md", "yaml", "name: critters-small"), SMALL_STUDY))
     Path("benchmarks/specs").mkdir(parents=True)
     shutil.copy("study.yaml", "benchmarks/specs/critters-small.yaml")
     Path("benchmarks/records").mkdir()
@@ -190,14 +198,13 @@ KEYHOLE = {
 
 
 @pytest.mark.gate
-@pytest.mark.usefixtures("_listed_for_now")
+@pytest.mark.usefixtures("_bench", "_listed_for_now")
 def test_the_lines_on_a_new_method(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     page = "docs/tutorials/compare.md"
     (listed,) = re.findall(r"`(SYSTEMS\.add\(.*?\))`", (ROOT / page).read_text(encoding="utf-8"))
     the_class, _, _ = block(page, "python", "class Keyhole").partition("\n\ndata = ")
     Path("keyhole.py").write_text(f"{the_class}\n\n{listed}\n")
     monkeypatch.syspath_prepend(str(Path.cwd()))
-    monkeypatch.delitem(sys.modules, "keyhole", raising=False)
     Path("study.yaml").write_text(shrunk(block(page, "yaml", "name: keyhole"), KEYHOLE))
     ran = walk(page, call, IN_THIS_PROCESS)
     assert [step.words[1] for step in ran] == ["run", "table", "plot"]
@@ -205,11 +212,6 @@ def test_the_lines_on_a_new_method(call: Call, monkeypatch: pytest.MonkeyPatch) 
     assert figures_of(ran[0].out) == figures_of(ran[1].out) == [*methods, "Keyhole"]
     assert {row.method for row in fv.bench.records.read_csv("records.csv")} == {*methods, "Keyhole"}
     assert Path("plot.png").stat().st_size > 5000
-
-
-def figures_of(text: str) -> list[str]:
-    """Methods that have a row with figures in a table, in its order."""
-    return re.findall(r"^\| ([^|]+) \| \**\d", text, flags=re.M)
 
 
 # -- Waterbirds ---------------------------------------------------------------------------
@@ -257,6 +259,7 @@ def write_archive(folder: Path) -> None:
 
 
 @pytest.mark.gate
+@pytest.mark.usefixtures("_bench")
 def test_the_lines_on_waterbirds(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The archive is downloaded by hand: here a small one lies in ``~/data``."""
     monkeypatch.setenv("HOME", str(tmp_path))
