@@ -184,7 +184,7 @@ class Piped(System):
         self.chosen_ = {"views": choice.views, "C": final.C_}
         if held is None:
             return None
-        rows = torch.from_numpy(np.asarray(viewed(held, self.views_).plain(), dtype=np.float32))
+        rows = torch.from_numpy(np.array(viewed(held, self.views_).plain(), dtype=np.float32))
         return figures_of_logits(self.parts_.decide(rows).numpy(), held.dataset)
 
     def _train(self, how: CrossEntropy, data: GroupedDataset, val: GroupedDataset | None, callbacks: Callbacks) -> None:
