@@ -92,8 +92,9 @@ def test_levels_and_cues_of_a_small_audit(audits: dict[str, Audit]) -> None:
 
 def test_advice_follows_the_verdict(audits: dict[str, Audit]) -> None:
     steps = [advice.step for advice in audits["with"].findings.advice]
-    assert steps == [Step.DAR, Step.A2, Step.IFAM, Step.A2_ZERO_SHOT, Step.AUDIT_AGAIN]
-    assert audits["without"].findings.advice[0].step is Step.MAKE_GROUPS
+    assert steps == [Step.CURE, Step.DAR, Step.A2, Step.IFAM, Step.A2_ZERO_SHOT, Step.AUDIT_AGAIN]
+    assert [advice.step for advice in audits["without"].findings.advice[:2]] == [Step.CURE, Step.MAKE_GROUPS]
+    assert audits["without"].findings.advice[0].command == "foveate cure MODEL DATA --out cured"
 
 
 ROOT = {

@@ -66,7 +66,7 @@ def test_the_printed_commands_run_from_audit_to_better_model(folder: Path, monke
         assert done.exit_code == 0, done.output
         return done.stdout
 
-    make = "foveate audit MODEL --data DATA --groups-out groups.csv"
+    make = "foveate audit MODEL DATA --groups-out groups.csv"
     told = json.loads(run(f"{make} --out audit.html --examples 0 --json"))
     steps = {step["step"]: step["command"] for step in told["advice"]}
     assert steps["make groups"] == make

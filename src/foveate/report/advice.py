@@ -16,6 +16,7 @@ class Step(Word):
     TRAIN_FURTHER = "train further"
     MORE_IMAGES = "more images"
     MAKE_TESTABLE = "make testable"
+    CURE = "cure"
     MAKE_GROUPS = "make groups"
     DAR = "DAR"
     A2 = "A2"
@@ -46,4 +47,4 @@ def _against_shortcuts(verdicts: Sequence[Verdict], attributes: bool) -> list[St
         open_ones += [Step.MAKE_TESTABLE] if Level.UNTESTED in levels else []
         return open_ones or [Step.KEEP]  # what was not settled is no ground to keep a model
     groups = [] if attributes else [Step.MAKE_GROUPS]
-    return [*groups, Step.DAR, Step.A2, Step.IFAM, Step.A2_ZERO_SHOT, Step.AUDIT_AGAIN]
+    return [Step.CURE, *groups, Step.DAR, Step.A2, Step.IFAM, Step.A2_ZERO_SHOT, Step.AUDIT_AGAIN]

@@ -24,36 +24,42 @@ _WORDS: dict[Step, tuple[str, str, str]] = {
         "Some images get NaN or infinite logits in place of an answer. Look at the weights (a training run that "
         "diverged, half precision that overflows) and at how its images are prepared; the images are named in the "
         "findings.",
-        "foveate audit MODEL --data DATA --json",
+        "foveate audit MODEL DATA --json",
     ),
     Step.KEEP: (
         "Keep it, and audit again when the data change",
         "No shortcut was found. New cameras or places bring new ones; a limit makes the audit a test.",
-        "foveate audit MODEL --data DATA --fail-under worst_class=0.8",
+        "foveate audit MODEL DATA --fail-under worst_class=0.8",
     ),
     Step.TRAIN_FURTHER: (
         "Train it further, or check the labels",
         "It hardly beats guessing: it has learned little, or reads something that tells nothing in these images. Are "
         "the class names in the order of its outputs, and the images prepared as in training?",
-        "foveate audit MODEL --data DATA --classes FIRST,SECOND --out audit.html",
+        "foveate audit MODEL DATA --classes FIRST,SECOND --out audit.html",
     ),
     Step.MORE_IMAGES: (
         "Audit more images",
         "Too few images to tell. A few hundred for each class are enough for most tests.",
-        "foveate audit MODEL --data MORE_DATA --out audit.html",
+        "foveate audit MODEL MORE_DATA --out audit.html",
     ),
     Step.MAKE_TESTABLE: (
         "Make it testable",
         "Nothing could be compared. Write what you suspect (the background, the camera, the hospital …) into a column "
         "'attribute', or give a model file that can be asked about edited images; from about a hundred images on the "
         "experiments speak as well.",
-        "foveate audit MODEL --data DATA_WITH_ATTRIBUTES --out audit.html",
+        "foveate audit MODEL DATA_WITH_ATTRIBUTES --out audit.html",
+    ),
+    Step.CURE: (
+        "Cure it",
+        "Tries the remedies that fit, on a balanced set that it makes from what was found, and hands back the best model "
+        "with its report. It needs neither attributes nor images of your own choosing.",
+        "foveate cure MODEL DATA --out cured",
     ),
     Step.MAKE_GROUPS: (
         "Make groups from what was found",
         "No attributes were given; the audit can write the class each image's shortcut speaks for, so that group "
         "metrics and group-aware systems (DAR, DFR, GroupDRO) can be used.",
-        "foveate audit MODEL --data DATA --groups-out groups.csv",
+        "foveate audit MODEL DATA --groups-out groups.csv",
     ),
     Step.DAR: (
         "DAR: keep the network, learn where to look",
@@ -79,7 +85,7 @@ _WORDS: dict[Step, tuple[str, str, str]] = {
     Step.AUDIT_AGAIN: (
         "Then audit again, both models side by side",
         "Fixing one shortcut often feeds another; the same tests look for that.",
-        "foveate audit MODEL mended --data DATA --out audit.html",
+        "foveate audit MODEL mended DATA --out audit.html",
     ),
 }  # fmt: skip
 
