@@ -14,10 +14,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from tests.cli.conftest import Call
+from tests.cli.documented import ROOT, block, lines, walk
 
 import foveate as fv
 
-ROOT = Path(__file__).parents[2]
 VISION = """
 def build(num_classes=2):
     from torchvision.models.resnet import BasicBlock, ResNet
@@ -31,21 +31,9 @@ CLIP = {
 NETWORK = {"width": 8, "layers": [1, 1, 1], "stem_stride": 2}
 
 
-def fences(page: str) -> list[tuple[str, str]]:
-    """``(language, text)`` of every block of a page, in order."""
-    return re.findall(r"^```(\w*)\n(.*?)^```", (ROOT / page).read_text(encoding="utf-8"), flags=re.M | re.S)
-
-
-def lines(page: str) -> list[str]:
-    """The ``foveate`` lines in the blocks of a page that are no program, without their comments."""
-    text = "\n".join(body for kind, body in fences(page) if kind != "python").replace("\\\n", " ")
-    found = re.findall(r"^(foveate .*)$", text, flags=re.M)
-    return [shlex.join(shlex.split(line, comments=True)) for line in found]
-
-
 def run_block(word: str, folder: Path) -> None:
     """Run the program on the page about models that has ``word`` in it: it writes files to ``folder``."""
-    (code,) = [body for kind, body in fences("docs/models.md") if kind == "python" and word in body]
+    code = block("docs/models.md", "python", word)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         exec(compile(code, "docs/models.md", "exec"), {})
@@ -170,18 +158,6 @@ def test_a_model_is_held_this_way(way: str, call: Call, request: pytest.FixtureR
     assert len(json.loads(out)) == 12
 
 
-def walk(page: str, call: Call, small: dict[str, str]) -> list[str]:
-    """Run every line of a page in order, with what ``small`` puts in place of what would be large."""
-    ran = []
-    for line in lines(page):
-        for usual, tiny in small.items():
-            line = line.replace(usual, tiny)
-        code, out, err = call(*shlex.split(line)[1:])
-        assert code == 0, (line, out[-800:], err[-800:])
-        ran.append(line.split()[1])
-    return ran
-
-
 QUICK = {"foveate cure": "foveate cure --minutes 0.2", "cat,dog": "cat,duck"}
 
 
@@ -194,7 +170,7 @@ def test_the_lines_on_models(call: Call, clip: str, world: Path, tmp_path: Path)
         "--weights w.safetensors": "--weights w.safetensors --size 32",
     }  # fmt: skip
     ran = walk("docs/models.md", call, small)
-    assert ran == ["fit", "audit", "export", "audit", "audit", "cure"]
+    assert [step.words[0] for step in ran] == ["fit", "audit", "export", "audit", "audit", "cure"]
     assert (tmp_path / "cured" / "cure.json").is_file()
     assert fv.load(tmp_path / "dar").predict(fv.data.from_csv("mine.csv").test).shape == (24,)
     assert (tmp_path / "dar-onnx" / "model.onnx").is_file()
@@ -212,8 +188,9 @@ def test_the_lines_on_the_cure(line: str, call: Call, onnx_file: Path, tmp_path:
 
 @pytest.mark.gate
 def test_the_lines_of_the_readme(call: Call, tmp_path: Path) -> None:
-    small = {"--backbone resnet18": "--backbone micro_resnet --epochs 1", **QUICK}
-    assert walk("README.md", call, small) == ["data", "fit", "audit", "cure"]
+    small = {"--backbone resnet18": "--backbone micro_resnet --epochs 1", "foveate cure": QUICK["foveate cure"]}
+    ran = walk("README.md", call, small)
+    assert [step.words[0] for step in ran] == ["data", "fit", "audit", "cure"]
     assert (tmp_path / "report.html").stat().st_size > 10_000
     assert (tmp_path / "cured" / "report.html").stat().st_size > 10_000
 
