@@ -63,6 +63,7 @@ COLUMNS = (
     "data", "kind", "seed", "objects", "accuracy", "truth", "level", "named", "hinted", "expected", "right", "in_two",
     "both", "false_alarm", "pull", "low", "high", "generous", "seconds",
 )  # fmt: skip
+ASKED_OF_CLEAN = (HABITAT, "closer", "brightness", "colour", "vignette")
 Fit = Callable[[GroupedDataset, int], System]
 
 
@@ -195,6 +196,15 @@ def rows(given: argparse.Namespace, done: set[tuple[str, int]]) -> Iterator[dict
             yield row(data, kind, seed, model, images, truth, given.objects)
 
 
+def clean_effects(seed: int) -> dict[str, Any]:
+    """How many answers of the small network without a shortcut change with a cue that told nothing in training."""
+    train, audit = critters_scenes(2 * seed, TRAIN, 48), critters_scenes(2 * seed + 1, AUDITED, 48)
+    model, pixels, _ = case(CLEAN, train, audit, small_network, seed, "balanced")
+    habitat = tied(audit.labels, 0.5, np.random.default_rng(seed))
+    effects = {kind: round(true_effect(model, audit, kind, habitat, seed), 3) for kind in ASKED_OF_CLEAN}
+    return {"seed": seed, "accuracy": round(model.score(dataset(audit, pixels)), 3), **effects}
+
+
 # -- the summary ----------------------------------------------------------------------------------
 
 
@@ -246,6 +256,14 @@ def read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """All rows, or the file as it was."""
+    with atomic_file(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, COLUMNS if "data" in rows[0] else list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the study and write one CSV, or print the summary of some."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -258,20 +276,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--cache", type=Path, default=Path("discovery-scenes"), help="where scenes are kept")
     parser.add_argument("--out", type=Path, default=Path("discovery.csv"))
     parser.add_argument("--table", type=Path, nargs="+", default=None, help="print the summary of these files")
+    parser.add_argument("--effects", action="store_true", help="how far clean critters models follow what told nothing")
     given = parser.parse_args(arguments)
     if given.table is not None:
         print(summary([r for path in given.table for r in read(path)]))
         return
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
+    if given.effects:
+        write(given.out, [clean_effects(seed) for seed in range(given.first, given.first + given.seeds)])
+        return
     done: list[dict[str, Any]] = list(read(given.out))
     for found in rows(given, {(r["kind"], int(r["seed"])) for r in done}):
         done.append(found)
         print(", ".join(f"{k} {v}" for k, v in found.items()), flush=True)
-        with atomic_file(given.out) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, COLUMNS)
-            writer.writeheader()
-            writer.writerows(done)
+        write(given.out, done)
     print(summary([{k: "" if v is None else str(v) for k, v in r.items()} for r in done]))
 
 
