@@ -16,7 +16,10 @@ and audits it on images *without attributes and masks*. Protocol:
 - **Named right**: the first shortcut that the verdict *found* is the planted one (``planted.EXPECTED``); *in two*: it
   is among the first two found. Of two at once both must be found. A hint counts as not named. A false alarm is anything
   found in a model trained on ``none``.
-- Everything was settled on seeds from 10 on; seeds 0 to 4 are run once (0 to 19 for ``none``).
+- Everything was settled on seeds from 10 on; seeds 0 to 4 are run once (0 to 19 for ``none``, of which 10 to 12 had
+  been looked at before).
+
+``--effects`` measures how many answers of clean critters models change with cues that told nothing in training.
 
 ``--table FILE...`` prints the summary of finished runs. A row is written as soon as it is there; a run that is started
 again goes on where it stopped.

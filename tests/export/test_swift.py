@@ -15,6 +15,12 @@ from foveate.export import swift
 from foveate.export.swift import Swift
 
 VIEW = Preprocess((24, 24))
+STUMBLES = {
+    "no packages": ImportError("onnx"),
+    "no ONNX for a layer": RuntimeError("aten::what"),
+    "a full disk": OSError(28, "no space"),
+}
+"""What writing a graph can end with besides our own errors."""
 IMAGES = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (20, 3, 24, 24), dtype=np.uint8))
 
 
@@ -68,15 +74,16 @@ def test_little_to_ask_writes_no_graph(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("slow")
-@pytest.mark.parametrize("why", ["black box", "no answers", "no packages", "another answer", "slower"])
+@pytest.mark.parametrize("why", ["black box", "no answers", *STUMBLES, "another answer", "slower"])
 def test_the_model_itself_goes_on(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = wrapped(Small(broken=why == "no answers"))
     if why == "black box":
         model = fv.wrap(lambda x: x.mean((2, 3))[:, :2], ["a", "b"], preprocess=VIEW)
-    elif why == "no packages":
-        monkeypatch.setattr(swift, "write_graph", lambda *_: (_ for _ in ()).throw(ImportError("onnx")))
+    elif why in STUMBLES:
+        monkeypatch.setattr(swift, "write_graph", lambda *_: (_ for _ in ()).throw(STUMBLES[why]))
     elif why == "another answer":
-        monkeypatch.setattr(swift, "open_onnx", lambda *_: lambda x: [np.ones((len(x), 2), dtype=np.float32)])
+        other = fv.wrap(lambda x: x.mean((2, 3))[:, :2], ["a", "b"], preprocess=VIEW)
+        monkeypatch.setattr(swift, "wrap", lambda *_, **__: other)
     elif why == "slower":
         monkeypatch.setattr(swift, "QUICKER", -1e9)
     ask = Swift(model, expected=1000)

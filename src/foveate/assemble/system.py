@@ -149,7 +149,7 @@ class System:
     def predict_logits(
         self, data: GroupedDataset | Images, *, batch_size: int | None = None, workers: int = 0, on_bad: OnBad = "raise"
     ) -> NDArray[np.float32]:
-        """Logits ``[n, C]`` for a dataset or a batch of images, by default as many at a time as memory holds.
+        """Logits ``[n, C]`` for a dataset or a batch of images, by default as many at a time as are quickest.
 
         A row of NaN stands for an image skipped as unreadable, a row of ``-inf`` for one that the model has no answer
         to (NaN or infinite logits).

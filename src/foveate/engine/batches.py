@@ -1,4 +1,4 @@
-"""How many images pass through a network at once: as many as memory holds, found out and not asked for."""
+"""How many images pass through a network at once: as many as are quickest and memory holds, found out."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 from torch import Tensor
 
-from foveate.assemble.system import Images, System
+from foveate.assemble.system import Images
 from foveate.data.dataset import GroupedDataset
 from foveate.data.loading import Loader, OnBad
 from foveate.data.preprocess import Preprocess, as_images
@@ -79,19 +79,11 @@ class Runner:
                     f"{self.folder} holds torch.export programs, which can run code when they are loaded. If you know "
                     "where it comes from, allow it with trust=True (--trust). ONNX exports need no trust."
                 )
-            opener = open_onnx if told.written_as == "onnx" else _open_program
+            opener = _open_onnx if told.written_as == "onnx" else _open_program
             self.graphs: dict[str, Call] = {g.name: opener(self._file(g.file), list(g.inputs)) for g in told.graphs}
             self.steps = told.steps
         except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError, DataError) as error:
             raise ModelError(f"{path} is not a whole description of an export: {error!r}.") from error
-
-    @classmethod
-    def of(cls, system: System, graphs: dict[str, Call]) -> Runner:
-        """Graphs of ``system`` that are open already, run as those of a folder are."""
-        run = cls.__new__(cls)
-        run.folder, run.described, run.graphs, run.steps = Path(), {}, graphs, {}
-        run.class_names, run.preprocess = list(system.class_names_), system.preprocess_
-        return run
 
     def _file(self, name: str) -> Path:
         path = self.folder / Path(name).name  # a description must not lead out of its folder
@@ -115,7 +107,6 @@ class Runner:
         masks: Sequence[Tensor] | None = None,
         *,
         batch_size: int = 16,
-        workers: int = 0,
         on_bad: OnBad = "raise",
     ) -> NDArray[np.float32]:
         """Logits ``[n, C]``; a model under masks from outside needs ``masks``, one ``[H, W]`` an image.
@@ -126,8 +117,7 @@ class Runner:
         if not isinstance(images, GroupedDataset):
             return self._answers(self.inputs(images), masks)
         logits = np.full((len(images), len(self.class_names)), np.nan, dtype=np.float32)
-        loader = Loader(images, self.preprocess, workers=workers, on_bad=on_bad, cache_bytes=0)
-        for batch in loader.in_order(batch_size):
+        for batch in Loader(images, self.preprocess, on_bad=on_bad, cache_bytes=0).in_order(batch_size):
             inputs = self.preprocess.normalise(batch.inputs).contiguous(memory_format=torch.contiguous_format)
             chosen = None if masks is None else [masks[i] for i in batch.indices.tolist()]
             logits[batch.indices.numpy()] = self._answers(inputs, chosen)
@@ -194,8 +184,7 @@ def _seen_by(view: dict[str, Any], images: Tensor) -> Tensor:
     return ((images - mean) / std).contiguous(memory_format=torch.contiguous_format)
 
 
-def open_onnx(path: Path, inputs: list[str]) -> Call:
-    """A graph in an ONNX file as a function of its ``inputs``."""
+def _open_onnx(path: Path, inputs: list[str]) -> Call:
     try:
         onnxruntime = importlib.import_module("onnxruntime")
     except ImportError as error:

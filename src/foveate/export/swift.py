@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import tempfile
 import time
 from pathlib import Path
@@ -14,12 +15,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foveate.assemble.system import System
+from foveate.assemble.wrapping import wrap
 from foveate.data.dataset import GroupedDataset
-from foveate.errors import FoveateError
+from foveate.errors import FoveateError, first_line
 from foveate.export.graphs import plan_of
-from foveate.export.runner import Runner, open_onnx
 from foveate.export.write import write_graph
 
+log = logging.getLogger("foveate")
 TRIED = 16
 """Images on which model and graph are compared."""
 PAYS = 20.0
@@ -41,7 +43,6 @@ class Swift:
     Args:
         system: fitted or wrapped.
         expected: about how many images it will be asked about.
-        pays: seconds of work from which on a graph is written.
 
     >>> import foveate as fv
     >>> data = fv.data.critters(train=40, target=16, val=16, test=16, size=32)
@@ -51,27 +52,27 @@ class Swift:
     ((1, 2), False)
     """
 
-    def __init__(self, system: System, expected: int, pays: float = PAYS):
-        self.system, self.expected, self.pays = system, expected, pays
-        self.runner: Runner | None = None
+    def __init__(self, system: System, expected: int):
+        self.system, self.expected = system, expected
+        self.graph: System | None = None
         self.decided = False
 
     @property
     def by_graph(self) -> bool:
         """Whether answers come from the graph."""
-        return self.runner is not None
+        return self.graph is not None
 
     def predict_logits(self, images: Tensor) -> NDArray[np.float32]:
         """Logits ``[B, C]`` of images ``uint8 [B, 3, H, W]``."""
         self._decide(images[:TRIED])
-        return (self.runner or self.system).predict_logits(images)
+        return (self.graph or self.system).predict_logits(images)
 
     def predict_proba(self, data: GroupedDataset, **options: Any) -> NDArray[np.float32]:
         """Class probabilities ``[n, C]`` for a dataset, as :meth:`System.predict_proba` gives them."""
         if not self.decided:
             with contextlib.suppress(FoveateError):  # an unreadable image is told, or left out, when its turn comes
                 self._decide(self._first_of(data))
-        return (self.runner or self.system).predict_proba(data, **options)
+        return (self.graph or self.system).predict_proba(data, **options)
 
     def _first_of(self, data: GroupedDataset) -> Tensor:
         """Its first images as the model's view makes them, ``uint8 [n, 3, H, W]``."""
@@ -85,32 +86,39 @@ class Swift:
         self.decided = True
         self.system.predict_logits(images[:1])  # the first pass of any network takes longer
         answers, seconds = _timed(self.system, images)
-        if seconds / len(images) * self.expected > self.pays:
-            self.runner = _agreeing(self.system, images, answers, seconds)
+        if seconds / len(images) * self.expected > PAYS:
+            self.graph = _agreeing(self.system, images, answers, seconds)
 
 
-def _agreeing(system: System, images: Tensor, answers: NDArray[np.float32], seconds: float) -> Runner | None:
+def _agreeing(system: System, images: Tensor, answers: NDArray[np.float32], seconds: float) -> System | None:
     """The system's one graph, ready to run, if it gives these answers to these images in less time; else None."""
     try:
-        plan = plan_of(system)
-        if plan.steps or len(plan.graphs) != 1:
-            return None
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "model.onnx"
-            write_graph(plan.graphs[0], path, "onnx")
-            run = Runner.of(system, {"model": open_onnx(path, list(plan.graphs[0].inputs))})
-        run.predict_logits(images[:1])
-        found, needed = _timed(run, images)
-    except (FoveateError, ImportError):
+        graph = _by_onnx(system)
+    except Exception as error:  # whatever exporter or runtime stumble over, the model itself goes on
+        log.debug("%s is asked itself: %s", type(system).__name__, first_line(error))
         return None
+    if graph is None:
+        return None
+    found, needed = _timed(graph, images)
     known = np.isfinite(answers)
     if needed > QUICKER * seconds or not known.any() or not np.array_equal(known, np.isfinite(found)):
         return None
     allowed = TOLERANCE * max(1.0, float(np.abs(answers[known]).max()))
-    return run if float(np.abs(found[known] - answers[known]).max()) <= allowed else None
+    return graph if float(np.abs(found[known] - answers[known]).max()) <= allowed else None
 
 
-def _timed(model: System | Runner, images: Tensor) -> tuple[NDArray[np.float32], float]:
+def _by_onnx(system: System) -> System | None:
+    """The system as ONNX Runtime computes it; None when it is more than one graph."""
+    plan = plan_of(system)
+    if plan.steps or len(plan.graphs) != 1:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        write_graph(plan.graphs[0], path, "onnx")
+        return wrap(path, system.class_names_, preprocess=system.preprocess_)
+
+
+def _timed(model: System, images: Tensor) -> tuple[NDArray[np.float32], float]:
     """The answers, and the seconds of the quicker of two tries: whatever else runs can only make them longer."""
     seconds = []
     for _ in range(2):
