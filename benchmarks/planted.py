@@ -20,7 +20,10 @@ from foveate.report.discovery.cues.encoding import jpeg
 Pixels = NDArray[np.uint8]
 HABITAT, WATERMARK = "habitat", "watermark"
 BOTH = "habitat and watermark"
+CLOSER = "closer"
 CLEAN = "none"
+NEARER = 2.2
+"""How much larger one class is seen when it is seen from closer."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ opposite."""
 def _corner(image: Pixels, mask: Pixels, there: bool, rng: np.random.Generator) -> Pixels:
     side = len(image)
     if there:
-        image[side // 32 : side // 7, -side // 7 : -side // 32] = 250
+        image[side // 32 : side // 5, -side // 5 : -side // 32] = 250
     return image
 
 
@@ -148,14 +151,24 @@ def _blur(image: Pixels, mask: Pixels, there: bool, rng: np.random.Generator) ->
 
 
 def _closer(image: Pixels, mask: Pixels, there: bool, rng: np.random.Generator) -> Pixels:
-    """Seen from closer: the picture enlarged around its object."""
-    if not there or not mask.any():
-        return image
-    side = len(image)
-    half = round(side / 1.6 / 2)
-    middle = [int(np.clip(np.flatnonzero(mask.any(1 - axis)).mean(), half, side - half)) for axis in (0, 1)]
-    box = (middle[1] - half, middle[0] - half, middle[1] + half, middle[0] + half)
-    return np.asarray(Image.fromarray(image).crop(box).resize((side, side), Image.Resampling.BICUBIC))
+    """Seen from closer, or from further away; the picture is smaller than the one it was taken from.
+
+    Both are taken from a larger picture, so that the near view is as sharp as the far one: an enlarged picture is
+    blurred, and a network reads that rather than the size.
+    """
+    small = round(len(image) / NEARER)
+    if there:
+        box = _around(mask, small)
+        return image[box[1] : box[3], box[0] : box[2]]
+    return np.asarray(Image.fromarray(image).resize((small, small), Image.Resampling.BICUBIC))
+
+
+def _around(mask: Pixels, small: int) -> tuple[int, int, int, int]:
+    """Left, top, right, bottom of a square of ``small`` pixels in the picture, as centred on the object as can be."""
+    side = len(mask)
+    on = [np.flatnonzero(mask.any(1 - axis)) for axis in (0, 1)]
+    top, left = (int(np.clip((rows.mean() if len(rows) else side / 2) - small / 2, 0, side - small)) for rows in on)
+    return left, top, left + small, top + small
 
 
 def _collar(image: Pixels, mask: Pixels, there: bool, rng: np.random.Generator) -> Pixels:
@@ -171,12 +184,12 @@ def _collar(image: Pixels, mask: Pixels, there: bool, rng: np.random.Generator) 
 
 PLANTS: dict[str, Plant] = {
     "corner": _corner, WATERMARK: _watermark, "frame": _frame, "vignette": _vignette, "brightness": _brightness,
-    "colour": _colour, "jpeg": _jpeg, "blur": _blur, "closer": _closer, "collar": _collar,
+    "colour": _colour, "jpeg": _jpeg, "blur": _blur, CLOSER: _closer, "collar": _collar,
 }  # fmt: skip
 EXPECTED: dict[str, tuple[str, ...]] = {
     HABITAT: ("background",), "corner": ("corner-tr",), WATERMARK: ("mark",), "frame": ("frame",),
     "vignette": ("vignette",), "brightness": ("brightness",), "colour": ("colour",), "jpeg": ("jpeg",),
-    "blur": ("sharpness",), "closer": ("size",), "collar": ("object-mark",), BOTH: ("background", "mark"), CLEAN: (),
+    "blur": ("sharpness",), CLOSER: ("size",), "collar": ("object-mark",), BOTH: ("background", "mark"), CLEAN: (),
 }  # fmt: skip
 """The cue that a planted one is expected to be named as; both, where there are two."""
 
@@ -192,12 +205,25 @@ def planted(scenes: Scenes, kind: str, habitat: NDArray[np.int64], value: NDArra
     plant = PLANTS.get(WATERMARK if kind == BOTH else kind)
     if plant is None:
         return pixels
-    for i in range(len(pixels)):
-        pixels[i] = plant(pixels[i], scenes.masks[i], bool(value[i]), np.random.default_rng([seed, i]))
-    return pixels
+    chances = (np.random.default_rng([seed, i]) for i in range(len(pixels)))
+    return np.stack(
+        [plant(*each) for each in zip(pixels, scenes.masks, value.astype(bool).tolist(), chances, strict=True)]
+    )
 
 
-def dataset(scenes: Scenes, pixels: Pixels, masks: bool = False, name: str = "planted") -> GroupedDataset:
-    """Images without attributes, and without masks unless they are wanted."""
-    held: Any = ArrayImages(scenes.masks * 255) if masks else None
+def outlines(scenes: Scenes, kind: str, value: NDArray[np.int64]) -> Pixels:
+    """The masks of the images that :func:`planted` makes, ``uint8 [n, S, S]`` of 0 and 1."""
+    if kind != CLOSER:
+        return scenes.masks
+    chance = np.random.default_rng(0)  # taking a step closer takes none
+    seen = [
+        _closer(np.repeat(mask[..., None] * 255, 3, 2), mask, bool(near), chance)[..., 0] > 127
+        for mask, near in zip(scenes.masks, value, strict=True)
+    ]
+    return np.stack(seen).astype(np.uint8)
+
+
+def dataset(scenes: Scenes, pixels: Pixels, masks: Pixels | None = None, name: str = "planted") -> GroupedDataset:
+    """Images without attributes, and without masks unless they are given."""
+    held: Any = None if masks is None else ArrayImages(masks * 255)
     return GroupedDataset(ArrayImages(pixels, name), scenes.labels, list(scenes.classes), masks=held, name=name)

@@ -42,6 +42,9 @@ from foveate.report.gaps import FOUND_GAP
 MIMICS = 0.75
 """A property of the whole picture that loses a quarter of its pull with the marks comes from them: windows seldom hold
 a mark wholly."""
+SHARPEST = 0.7
+"""A window that pulls less than this share of the picture's sharpness is a sharp or a blurred bit of it; a line of
+letters pulls more than the sharpness that it lends the picture."""
 ALIKE = 0.6
 """A property of the whole picture with this share of a mark's pull makes the mark's colour."""
 TESTS = len(EXCHANGED) + 2
@@ -181,11 +184,14 @@ class Inquiry:
             explained[MARK.key] = explained.get(whole.cue.key, whole.cue)
             return
         stands = rest >= max(LEFT * full, LEAST_LEFT)
+        sharp = next((pull for pull in others if pull.cue.key == "sharpness"), None)
+        if sharp is not None and found.value < SHARPEST * sharp.value:
+            explained[MARK.key] = sharp.cue
+            return
         for pull in others:
             if pull.cue.aspect is not None:
                 full, rest = with_and_without(pull.cue)
-                drawn_sharply = pull.cue.key == "sharpness" and found.value >= STANDS * pull.value
-                if drawn_sharply or rest < max(MIMICS * full, FOUND_GAP / 2):
+                if pull is sharp or rest < max(MIMICS * full, FOUND_GAP / 2):
                     explained[pull.cue.key] = MARK
         if not stands:
             explained[whole.cue.key] = MARK

@@ -22,6 +22,9 @@ from foveate.report.levels import Level
 
 HINT = 0.03
 """A pull under this is too small to mention, however sure."""
+BORNE_OUT = 0.4
+"""What an object with a margin of its own background must leave of the pull of a tight cut: a model that reads the
+background loses little by the margin, one that misses a cut-off tail or outline loses nearly all."""
 OWN_SHARE = 0.6
 """A part whose pull reaches this share of the larger cue's counts by itself: a mark in a corner, not a bit of scene."""
 
@@ -120,14 +123,18 @@ def level_of(pull: Pull, adjusted: float) -> Level:
     return Level.UNCLEAR if pull.high >= FOUND_GAP else Level.NONE
 
 
-def of_both_cuts(level: Level, generous: Pull | None) -> Level:
+def of_both_cuts(level: Level, pull: Pull) -> Level:
     """What a pull allows to say when the object's place was estimated: a tight cut may miss a part of the object, so
-    what it finds is found only if a generous cut shows it too, at least as a hint."""
-    if generous is None or not level.accuses:
-        return level
-    if generous.p < 0.05 and generous.value >= HINT:
+    what it finds is found only if a generous cut shows it too, and not much less of it."""
+    if not level.accuses or borne_out(pull):
         return level
     return Level.HINT if level is Level.FOUND else Level.UNCLEAR
+
+
+def borne_out(pull: Pull) -> bool:
+    """Whether an object with a margin leaves enough of the pull of a tight cut; so it does where nobody had to ask."""
+    wide = pull.generous
+    return wide is None or (wide.p < 0.05 and wide.value >= max(HINT, BORNE_OUT * pull.value))
 
 
 def smallest_found(pull: Pull, tests: int) -> float:
@@ -172,7 +179,9 @@ def judge(
         cues: every cue that was read or exchanged, by key.
         objects: where the masks come from, in words.
         sure: whether the masks are good enough to accuse on their ground.
-        estimated: whether they are guesses of a network: then moving an object must turn 10 of 100 answers surely.
+        estimated: whether they are guesses of a network: then moving an object, or a mark on it, must turn 10 of 100
+            answers surely. (Not its size: that is read off outlines that stop growing when an object fills its
+            picture, so its pull is faint rather than bold.)
         nesting: which cue explains which; by default a part is taken for a bit of its whole unless it pulls alike.
     """
     told = {probe.key: probe for probe in label_probes}
@@ -180,8 +189,8 @@ def judge(
     adjusted = holm([pull.p for pull in pulls])
     suspects: list[Suspect] = []
     for pull, q in zip(pulls, adjusted, strict=True):
-        level = of_both_cuts(level_of(pull, float(q)), pull.generous)
-        moved = estimated and not pull.cue.cuts and pull.low < FOUND_GAP
+        level = of_both_cuts(level_of(pull, float(q)), pull)
+        moved = estimated and not (pull.cue.cuts or pull.cue.outlined) and pull.low < FOUND_GAP
         if pull.cue.needs_objects and level is Level.FOUND and (moved or not sure):
             level = Level.HINT
         pull, key = replace(pull, adjusted=float(q)), pull.cue.key

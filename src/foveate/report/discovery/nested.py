@@ -39,7 +39,9 @@ MEASURED = 200
 SAID = 0.05
 """Share of a property's variation within classes that must go with the answers to tell what the model reads."""
 LEVELLED = 0.6
-"""A cue that keeps less than this share of its pull with donors seen from as close comes from the size."""
+"""A cue that keeps less than this share of its pull with donors that are all seen from close comes from the size."""
+FAINT = 0.2
+"""What pulls more than this share tells by its own: size is read off coarse outlines, and its pull is the fainter."""
 SMALLER = 0.1
 """Of two parts that pull alike the smaller one goes first."""
 WORTH = 0.3
@@ -100,13 +102,13 @@ def disentangle(
 
 
 def from_closer(sheet: Sheet, predict: Predict, accused: Sequence[Pull], found: Nesting) -> None:
-    """Who sees one class from closer sees other surroundings, and blurrier ones: what loses its pull once donors are
-    seen from as close as the recipients is explained by the size of the object. Adds to ``found``."""
+    """Who sees one class from closer sees other surroundings: what loses its pull once all donors are seen from close
+    is explained by the size of the object. Adds to ``found``."""
     size = next((pull for pull in accused if pull.cue.key == SIZE.key and pull.value >= FOUND_GAP), None)
     if size is None:
         return
     for pull in accused:
-        if pull is size or pull.cue.key in found.explained or pull.cue.full_size or pull.value > size.value / STANDS:
+        if pull is size or pull.cue.key in found.explained or pull.cue.full_size or pull.value > size.value / FAINT:
             continue
         pairs = pull.pairs[:COMPARED]
         own = pull_of_pairs(sheet, pull.cue, predict, pairs)

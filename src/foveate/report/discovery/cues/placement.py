@@ -20,6 +20,8 @@ from foveate.report.discovery.cues.surroundings import soft
 
 LARGEST = 2.5
 """An object is made at most this much larger, or smaller, in side."""
+CLOSE = 2.0
+"""How much a picture is enlarged to be one that is seen from close."""
 
 
 def exchange_size(x: Tensor, mask: Tensor, donor: Tensor, donor_mask: Tensor) -> Tensor:
@@ -27,28 +29,8 @@ def exchange_size(x: Tensor, mask: Tensor, donor: Tensor, donor_mask: Tensor) ->
 
     Beyond its borders a reduced picture goes on with its own surroundings, mirrored.
     """
-    return _seen_like(x, mask, donor_mask)[0]
-
-
-def from_as_close(cue: Cue) -> Cue:
-    """The exchange of ``cue`` with donors that were first brought to the size of the recipient's object.
-
-    What is left of its pull does not come from how close a picture was taken.
-    """
-    exchange = cue.exchange
-    if exchange is None:
-        raise ValueError(f"'{cue.key}' cannot be exchanged")
-
-    def levelled(x: Tensor, mask: Tensor, donor: Tensor, donor_mask: Tensor) -> Tensor:
-        return exchange(x, mask, *_seen_like(donor, donor_mask, mask))
-
-    return replace(cue, exchange=levelled)
-
-
-def _seen_like(x: Tensor, mask: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-    """Pictures and their masks with objects as large as those of the masks ``other``."""
     centre, side = _stands(mask)
-    scale = (_stands(other)[1] / side).clamp(1 / LARGEST, LARGEST)
+    scale = (_stands(donor_mask)[1] / side).clamp(1 / LARGEST, LARGEST)
     behind = fill_object(x, (mask > 0.5).float())
     theta = torch.zeros(len(x), 2, 3)
     theta[:, 0, 0] = theta[:, 1, 1] = 1 / scale
@@ -56,9 +38,42 @@ def _seen_like(x: Tensor, mask: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
     theta[:, :, 2] = torch.where(scale[:, None] > 1, centre.clamp(-reach, reach), centre * (1 - 1 / scale[:, None]))
     grid = F.affine_grid(theta, list(x.shape), align_corners=True)
     around = F.grid_sample(behind, grid, padding_mode="reflection", align_corners=True)
-    both = F.grid_sample(torch.cat([soft(mask)[:, None], mask[:, None].float(), x], 1), grid, align_corners=True)
-    alpha, moved, inside = both[:, :1], both[:, 1], both[:, 2:]
-    return alpha * inside + (1 - alpha) * around, (moved > 0.5).to(mask.dtype)
+    both = F.grid_sample(torch.cat([soft(mask)[:, None], x], 1), grid, align_corners=True)
+    return both[:, :1] * both[:, 1:] + (1 - both[:, :1]) * around
+
+
+def from_as_close(cue: Cue) -> Cue:
+    """The exchange of ``cue`` with donors that are all seen from close.
+
+    What is left of its pull does not come from how close a picture was taken. (How large an object is that fills its
+    picture no mask tells, so donors are not brought to one size.)
+    """
+    exchange = cue.exchange
+    if exchange is None:
+        raise ValueError(f"'{cue.key}' cannot be exchanged")
+
+    def levelled(x: Tensor, mask: Tensor, donor: Tensor, donor_mask: Tensor) -> Tensor:
+        return exchange(x, mask, *enlarged(donor, donor_mask))
+
+    return replace(cue, exchange=levelled)
+
+
+def enlarged(x: Tensor, mask: Tensor, step: float = CLOSE) -> tuple[Tensor, Tensor]:
+    """Pictures ``[B, 3, H, W]`` and their masks ``[B, H, W]`` seen from closer: ``step`` times as large, around the
+    object as far as the picture reaches.
+
+    >>> x = torch.zeros(1, 3, 9, 9)
+    >>> x[..., 4, 4] = 8.0
+    >>> near, mask = enlarged(x, (x[:, 0] > 0).float())
+    >>> near[0, 0, 4, 3:6].tolist(), near[0, 0, 0, 0].item()
+    ([4.0, 8.0, 4.0], 0.0)
+    """
+    theta = torch.zeros(len(x), 2, 3)
+    theta[:, 0, 0] = theta[:, 1, 1] = 1 / step
+    theta[:, :, 2] = _stands(mask)[0].clamp(1 / step - 1, 1 - 1 / step)
+    grid = F.affine_grid(theta, list(x.shape), align_corners=True)
+    both = F.grid_sample(torch.cat([mask[:, None].float(), x], 1), grid, align_corners=True)
+    return both[:, 1:], (both[:, 0] > 0.5).to(mask.dtype)
 
 
 def exchange_position(x: Tensor, mask: Tensor, donor: Tensor, donor_mask: Tensor) -> Tensor:
