@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import argparse
 import csv
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +28,14 @@ from torch import Tensor, nn
 
 import foveate as fv
 from foveate.assemble.capabilities import network_of
+from foveate.bench.run import commit
 from foveate.files import atomic_file
 from foveate.pool import AttentionPool
 
 STRENGTHS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 RATES = (3e-4, 1e-3, 3e-3)
 EPOCHS, BATCH, DECAY = 60, 64, 0.1
-COLUMNS = (
-    "seed", "probe_whole", "probe_lower", "probe_upper", "attention_whole", "attention_lower", "share_on_lower",
-)  # fmt: skip
+COLUMNS = ("method", "seed", "minority", "attention_below", "command", "commit")
 
 
 @torch.no_grad()
@@ -103,22 +102,26 @@ def attentive(maps: Sequence[Tensor], splits: Sequence[Any], seed: int) -> tuple
     return best[1], share
 
 
-def reason(seed: int, folder: Path) -> dict[str, Any]:
-    """One row: what the maps of one seed's base hold."""
+def reason(seed: int, folder: Path) -> list[dict[str, Any]]:
+    """What the maps of one seed's base hold: a row for every way to read them."""
     bench = fv.data.dominoes(seed=seed)
     splits = [bench.target, bench.val, bench.test]
     base = fv.load(folder)
     maps = [maps_of(base, split) for split in splits]
     half = maps[0].shape[-2] // 2
-    lower: Callable[[Tensor], Tensor] = lambda m: m[:, :, half:]  # noqa: E731
-    parts = {"whole": maps, "lower": [lower(m) for m in maps], "upper": [m[:, :, :half] for m in maps]}
-    row: dict[str, Any] = {"seed": seed}
+    parts = {
+        "whole map": maps, "lower half": [m[:, :, half:] for m in maps], "upper half": [m[:, :, :half] for m in maps],
+    }  # fmt: skip
+    rows: list[dict[str, Any]] = []
     for name, part in parts.items():
-        row[f"probe_{name}"] = round(100 * probe([m.mean((2, 3)) for m in part], splits), 1)
-    whole, share = attentive(parts["whole"], splits, seed)
-    row |= {"attention_whole": round(100 * whole, 1), "share_on_lower": round(100 * share, 1)}
-    row["attention_lower"] = round(100 * attentive(parts["lower"], splits, seed)[0], 1)
-    return row
+        right = probe([m.mean((2, 3)) for m in part], splits)
+        rows.append({"method": f"probe of the {name}", "minority": right})
+    for name in ("whole map", "lower half"):
+        right, below = attentive(parts[name], splits, seed)
+        rows.append({"method": f"attention on the {name}", "minority": right})
+        if name == "whole map":
+            rows[-1]["attention_below"] = below
+    return [{**row, "seed": seed} for row in rows]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -129,14 +132,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path("dominoes_reason.csv"))
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for seed in given.seeds:
         folders = sorted(p for p in (given.runs / "base" / str(seed)).glob("*") if p.is_dir())
         if not folders:
             print(f"skipped seed {seed}: no base under {given.runs}; run the spec dominoes-full first.")
             continue
-        rows.append(reason(seed, folders[0]))
-        print(rows[-1], flush=True)
+        made_by = {"command": "python -m benchmarks.dominoes_reason", "commit": commit()}
+        found = [{**row, **made_by} for row in reason(seed, folders[0])]
+        rows += found
+        print(*(f"{r['seed']}, {r['method']}: {r['minority']:.3f}" for r in found), sep="\n", flush=True)
         with atomic_file(given.out) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
             writer.writeheader()

@@ -15,6 +15,8 @@ COLUMNS = {
 """Columns of the summary, and what the README calls them."""
 SAME = {"base": "linear head", "full image": "linear head", "A2": "A²", "DFR+A2": "DFR + A²"}
 """Methods as the README calls them; two studies have the same one under two names."""
+LEFT_TO_THE_PAGE = ("DAR 1 query", "DAR 1 head", "DAR 1 layer", "DAR positional")
+"""Rows of an ablation."""
 MARK = re.compile(r"(?<=<!-- photos -->\n).*?(?=<!-- /photos -->)", flags=re.S)
 
 
@@ -31,7 +33,7 @@ def table() -> str:
     found: dict[tuple[str, str], dict[str, str]] = {}
     for row in summary():
         there = {column: row[column] for column in COLUMNS if row[column] != "–"}
-        if there:
+        if there and row["method"] not in LEFT_TO_THE_PAGE:
             found.setdefault((row["learns"], SAME.get(row["method"], row["method"])), {}).update(there)
     lines = [f"| given | method | {' | '.join(COLUMNS.values())} |", "|---|---|" + "---|" * len(COLUMNS)]
     said = ""

@@ -179,18 +179,18 @@ def judge(
         cues: every cue that was read or exchanged, by key.
         objects: where the masks come from, in words.
         sure: whether the masks are good enough to accuse on their ground.
-        estimated: whether they are guesses of a network: then moving an object, or a mark on it, must turn 10 of 100
-            answers surely. (Not its size: that is read off outlines that stop growing when an object fills its
-            picture, so its pull is faint rather than bold.)
+        estimated: whether they are guesses of a network: then moving or enlarging an object, or a mark on it, must turn
+            10 of 100 answers surely, unless it also explains another cue's pull.
         nesting: which cue explains which; by default a part is taken for a bit of its whole unless it pulls alike.
     """
     told = {probe.key: probe for probe in label_probes}
     follow = {probe.key: probe for probe in answer_probes}
     adjusted = holm([pull.p for pull in pulls])
+    explaining = set() if nesting is None else {by.key for by in nesting.explained.values()}
     suspects: list[Suspect] = []
     for pull, q in zip(pulls, adjusted, strict=True):
         level = of_both_cuts(level_of(pull, float(q)), pull)
-        moved = estimated and not (pull.cue.cuts or pull.cue.outlined) and pull.low < FOUND_GAP
+        moved = estimated and not pull.cue.cuts and pull.cue.key not in explaining and pull.low < FOUND_GAP
         if pull.cue.needs_objects and level is Level.FOUND and (moved or not sure):
             level = Level.HINT
         pull, key = replace(pull, adjusted=float(q)), pull.cue.key
