@@ -158,17 +158,17 @@ def _closer(image: Pixels, mask: Pixels, there: bool, rng: np.random.Generator) 
     """
     small = round(len(image) / NEARER)
     if there:
-        box = _around(mask, small)
-        return image[box[1] : box[3], box[0] : box[2]]
+        top, left = _around(mask, small)
+        return image[top : top + small, left : left + small]
     return np.asarray(Image.fromarray(image).resize((small, small), Image.Resampling.BICUBIC))
 
 
-def _around(mask: Pixels, small: int) -> tuple[int, int, int, int]:
-    """Left, top, right, bottom of a square of ``small`` pixels in the picture, as centred on the object as can be."""
+def _around(mask: Pixels, small: int) -> tuple[int, int]:
+    """Where a square of ``small`` pixels in the picture begins, as centred on the object as can be."""
     side = len(mask)
     on = [np.flatnonzero(mask.any(1 - axis)) for axis in (0, 1)]
     top, left = (int(np.clip((rows.mean() if len(rows) else side / 2) - small / 2, 0, side - small)) for rows in on)
-    return left, top, left + small, top + small
+    return top, left
 
 
 def _collar(image: Pixels, mask: Pixels, there: bool, rng: np.random.Generator) -> Pixels:

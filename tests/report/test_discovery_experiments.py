@@ -36,10 +36,8 @@ from foveate.report.discovery.experiments import (
     planned_looks,
     spoken_for,
 )
-from foveate.report.discovery.judgement import judge
 from foveate.report.discovery.marks import PUT, find_marks, mark_pairs, with_marks, without_marks
 from foveate.report.discovery.nested import Nesting, disentangle, from_closer
-from foveate.report.levels import Level
 
 SIDE = 32
 
@@ -184,18 +182,6 @@ def test_what_comes_from_a_closer_view_is_explained_by_the_size() -> None:
     found = Nesting()
     from_closer(told, reads_stripes, accused, found)
     assert {key: by.key for key, by in found.explained.items()} == {"background": "size"}
-
-
-def test_a_tight_cut_must_be_borne_out_by_a_generous_one() -> None:
-    def level(tight: float, wide: float, p: float = 1e-6) -> Level:
-        generous = Pull(BY_KEY["background"], 200, wide, wide - 0.05, wide + 0.05, p, 0.9, 0.9)
-        pull = replace(generous, value=tight, low=tight - 0.05, high=tight + 0.05, p=1e-9, generous=generous)
-        return judge([pull], [], [], BY_KEY, objects="a ViT", estimated=True).suspects[0].level
-
-    assert level(0.36, 0.25) is Level.FOUND
-    assert level(0.25, 0.09) is Level.HINT, "two thirds of it were the cut's"
-    assert level(0.13, 0.04) is Level.HINT
-    assert level(0.36, 0.25, p=0.2) is Level.HINT, "the generous one may be chance"
 
 
 def test_an_object_is_moved_on_its_own_background() -> None:

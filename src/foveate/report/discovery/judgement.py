@@ -126,15 +126,10 @@ def level_of(pull: Pull, adjusted: float) -> Level:
 def of_both_cuts(level: Level, pull: Pull) -> Level:
     """What a pull allows to say when the object's place was estimated: a tight cut may miss a part of the object, so
     what it finds is found only if a generous cut shows it too, and not much less of it."""
-    if not level.accuses or borne_out(pull):
+    wide = pull.generous
+    if wide is None or not level.accuses or (wide.p < 0.05 and wide.value >= max(HINT, BORNE_OUT * pull.value)):
         return level
     return Level.HINT if level is Level.FOUND else Level.UNCLEAR
-
-
-def borne_out(pull: Pull) -> bool:
-    """Whether an object with a margin leaves enough of the pull of a tight cut; so it does where nobody had to ask."""
-    wide = pull.generous
-    return wide is None or (wide.p < 0.05 and wide.value >= max(HINT, BORNE_OUT * pull.value))
 
 
 def smallest_found(pull: Pull, tests: int) -> float:

@@ -41,7 +41,7 @@ SAID = 0.05
 LEVELLED = 0.6
 """A cue that keeps less than this share of its pull with donors that are all seen from close comes from the size."""
 FAINT = 0.2
-"""What pulls more than this share tells by its own: size is read off coarse outlines, and its pull is the fainter."""
+"""Size can explain what has up to five times its pull: it is read off coarse outlines, and its pull is the fainter."""
 SMALLER = 0.1
 """Of two parts that pull alike the smaller one goes first."""
 WORTH = 0.3

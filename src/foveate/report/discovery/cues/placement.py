@@ -58,9 +58,9 @@ def from_as_close(cue: Cue) -> Cue:
     return replace(cue, exchange=levelled)
 
 
-def enlarged(x: Tensor, mask: Tensor, step: float = CLOSE) -> tuple[Tensor, Tensor]:
-    """Pictures ``[B, 3, H, W]`` and their masks ``[B, H, W]`` seen from closer: ``step`` times as large, around the
-    object as far as the picture reaches.
+def enlarged(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Pictures ``[B, 3, H, W]`` and their masks ``[B, H, W]`` seen from close, around the object as far as the picture
+    reaches.
 
     >>> x = torch.zeros(1, 3, 9, 9)
     >>> x[..., 4, 4] = 8.0
@@ -69,8 +69,8 @@ def enlarged(x: Tensor, mask: Tensor, step: float = CLOSE) -> tuple[Tensor, Tens
     ([4.0, 8.0, 4.0], 0.0)
     """
     theta = torch.zeros(len(x), 2, 3)
-    theta[:, 0, 0] = theta[:, 1, 1] = 1 / step
-    theta[:, :, 2] = _stands(mask)[0].clamp(1 / step - 1, 1 - 1 / step)
+    theta[:, 0, 0] = theta[:, 1, 1] = 1 / CLOSE
+    theta[:, :, 2] = _stands(mask)[0].clamp(1 / CLOSE - 1, 1 - 1 / CLOSE)
     grid = F.affine_grid(theta, list(x.shape), align_corners=True)
     both = F.grid_sample(torch.cat([mask[:, None].float(), x], 1), grid, align_corners=True)
     return both[:, 1:], (both[:, 0] > 0.5).to(mask.dtype)

@@ -1,0 +1,40 @@
+"""What pulls allow to say when the objects' places were estimated."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from foveate.report.discovery.cues import BY_KEY
+from foveate.report.discovery.experiments import Pull
+from foveate.report.discovery.judgement import judge
+from foveate.report.discovery.nested import Nesting
+from foveate.report.levels import Level
+
+
+def pull(key: str, value: float, p: float = 1e-9) -> Pull:
+    return Pull(BY_KEY[key], 200, value, value - 0.05, value + 0.05, p, 0.9, 0.9)
+
+
+def test_a_tight_cut_must_be_borne_out_by_a_generous_one() -> None:
+    def level(tight: float, wide: float, p: float = 1e-6) -> Level:
+        both = replace(pull("background", tight), generous=pull("background", wide, p))
+        return judge([both], [], [], BY_KEY, objects="a ViT", estimated=True).suspects[0].level
+
+    assert level(0.36, 0.25) is Level.FOUND
+    assert level(0.25, 0.09) is Level.HINT, "two thirds of it were the cut's"
+    assert level(0.13, 0.04) is Level.HINT
+    assert level(0.36, 0.25, p=0.2) is Level.HINT, "the generous one may be chance"
+
+
+def test_a_faint_size_is_found_only_where_it_explains_something() -> None:
+    def found(size: float, nesting: Nesting, estimated: bool = True) -> list[str]:
+        pulls = [pull("size", size), pull("background", 0.3)]
+        return [
+            s.key for s in judge(pulls, [], [], BY_KEY, objects="a ViT", estimated=estimated, nesting=nesting).shortcuts
+        ]
+
+    explains = Nesting({"background": BY_KEY["size"]})
+    assert found(0.13, explains) == ["size"]
+    assert found(0.13, Nesting()) == ["background"]
+    assert found(0.2, Nesting()) == ["background", "size"], "surely above 10 of 100"
+    assert found(0.13, Nesting(), estimated=False) == ["background", "size"], "true masks need no such care"
