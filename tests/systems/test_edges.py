@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import foveate as fv
 from foveate.data import ArrayImages, Benchmark, GroupedDataset
@@ -163,6 +165,31 @@ def test_mixed_precision_trains(data: Benchmark) -> None:
     assert mixed.history_.losses != plain.history_.losses
     assert np.allclose(mixed.history_.losses, plain.history_.losses, atol=0.1)
     assert next(mixed.network_.parameters()).dtype == torch.float32
+
+
+class Products(TorchDispatchMode):
+    """Notes in which type the products of matrices that gradients flow through are taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[torch.dtype] = set()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch.is_grad_enabled() and "addmm" in str(function):
+            self.seen.add(args[0].dtype)
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.bf16
+@pytest.mark.parametrize("system", ["ERM", "PDiscoFormer", "IFAM", "CnC"])
+def test_the_precision_reaches_every_method_of_a_network(data: Benchmark, system: str) -> None:
+    """Not only its ``forward``: PDiscoFormer and iFAM call ``loss``, CnC ``embed``."""
+    vit = {"embed_dim": 24, "depth": 2, "num_heads": 2, "patch_size": 8}
+    model = getattr(fv, system)("micro_vit", model_args=vit, epochs=1, precision="bf16-mixed", progress=False)
+    with Products() as products:
+        model.fit(data.train.subset(range(64)))
+    assert products.seen == {torch.bfloat16}
+    assert np.isfinite(model.history_.losses).all()
 
 
 def test_what_does_not_fit_the_machine_is_said(data: Benchmark) -> None:

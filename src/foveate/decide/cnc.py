@@ -39,9 +39,10 @@ def cnc_loss(anchors: Tensor, positives: Tensor, negatives: Tensor, temperature:
         raise FoveateError(f"cnc_loss: the temperature must be positive; got {temperature}.")
     if not len(anchors) or not len(positives):
         raise FoveateError(f"cnc_loss: needs anchors and positives; got {len(anchors)} and {len(positives)}.")
-    a = F.normalize(anchors, dim=1)
-    to_positives = a @ F.normalize(positives, dim=1).T / temperature  # [A, P]
-    to_negatives = a @ F.normalize(negatives, dim=1).T / temperature  # [A, M]
+    with torch.autocast(anchors.device.type, enabled=False):  # cosines over a small temperature need all their digits
+        a, p, n = (F.normalize(x.float(), dim=1) for x in (anchors, positives, negatives))
+        to_positives = a @ p.T / temperature  # [A, P]
+        to_negatives = a @ n.T / temperature  # [A, M]
     everything = torch.cat([to_positives, to_negatives], dim=1).logsumexp(1)
     return (everything[:, None] - to_positives).mean()
 

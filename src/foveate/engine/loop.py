@@ -286,7 +286,9 @@ class _Run:
 
     def _backward(self, part: Piece, batch: Batch, total: int, rate: float) -> float:
         """Add a part's share of a step's gradient; gives its share of the loss."""
-        loss = self.compiled(lambda: self.objective(self.wrapped, batch)) * part.weight
+        # Fabric sees to the precision of ``forward`` alone; an objective may call other methods of the model
+        with self.fabric.autocast():
+            loss = self.compiled(lambda: self.objective(self.wrapped, batch)) * part.weight
         value = float(self.fabric.all_reduce(loss.detach(), reduce_op="mean"))
         if not math.isfinite(value):
             raise TrainingStopped(
