@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from torch import Tensor, nn
 
 import foveate as fv
 from foveate.data.preprocess import Preprocess
-from foveate.export import swift
+from foveate.export import swift, write
+from foveate.export.graphs import Graph
 from foveate.export.swift import Swift
 
 VIEW = Preprocess((24, 24))
@@ -66,8 +68,30 @@ def test_the_graph_gives_the_model_s_answers() -> None:
     assert np.allclose(probabilities, model.predict_proba(data, on_bad="skip"), atol=1e-5)
 
 
+class Branches(Small):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x if x.mean() > 0 else -x)
+
+
+@pytest.mark.parametrize(("module", "recorded"), [(Small, True), (Branches, False)])
+def test_what_depends_on_the_images_is_not_recorded(
+    module: type[Small], recorded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    traced: list[Path] = []
+    monkeypatch.setattr(write, "write_graph", lambda graph, path, format: traced.append(path))
+    net, path = module().eval(), tmp_path / "model.onnx"
+    write.write_soon(Graph("model", net, {"images": (3, 32, 32)}, ("logits",)), path)
+    assert traced == ([] if recorded else [path])
+    if recorded:
+        for batch in (1, 2, 7):
+            x = torch.randn(batch, 3, 32, 32)
+            found = onnxruntime.InferenceSession(str(path)).run(["logits"], {"images": x.numpy()})[0]
+            assert np.allclose(found, net(x).detach().numpy(), atol=1e-5)
+
+
 def test_little_to_ask_writes_no_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(swift, "write_graph", lambda *_: pytest.fail("a graph was written"))
+    monkeypatch.setattr(swift, "write_soon", lambda *_: pytest.fail("a graph was written"))
     ask = Swift(wrapped(Small()), expected=20)
     ask.predict_logits(IMAGES)
     assert not ask.by_graph
@@ -80,7 +104,7 @@ def test_the_model_itself_goes_on(why: str, monkeypatch: pytest.MonkeyPatch) -> 
     if why == "black box":
         model = fv.wrap(lambda x: x.mean((2, 3))[:, :2], ["a", "b"], preprocess=VIEW)
     elif why in STUMBLES:
-        monkeypatch.setattr(swift, "write_graph", lambda *_: (_ for _ in ()).throw(STUMBLES[why]))
+        monkeypatch.setattr(swift, "write_soon", lambda *_: (_ for _ in ()).throw(STUMBLES[why]))
     elif why == "another answer":
         other = fv.wrap(lambda x: x.mean((2, 3))[:, :2], ["a", "b"], preprocess=VIEW)
         monkeypatch.setattr(swift, "wrap", lambda *_, **__: other)

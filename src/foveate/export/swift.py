@@ -19,13 +19,13 @@ from foveate.assemble.wrapping import wrap
 from foveate.data.dataset import GroupedDataset
 from foveate.errors import FoveateError, first_line
 from foveate.export.graphs import plan_of
-from foveate.export.write import write_graph
+from foveate.export.write import write_soon
 
 log = logging.getLogger("foveate")
 TRIED = 16
 """Images on which model and graph are compared."""
-PAYS = 20.0
-"""Seconds of work from which on it pays: to write a graph takes about five of them."""
+PAYS = 6.0
+"""Seconds of work from which on it pays: to write a graph takes less than one of them, where it can be recorded."""
 QUICKER = 0.8
 """The graph must need less than this share of the model's time."""
 TOLERANCE = 1e-3
@@ -114,7 +114,7 @@ def _by_onnx(system: System) -> System | None:
         return None
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
-        write_graph(plan.graphs[0], path, "onnx")
+        write_soon(plan.graphs[0], path)
         return wrap(path, system.class_names_, preprocess=system.preprocess_)
 
 
