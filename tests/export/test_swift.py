@@ -14,7 +14,7 @@ import foveate as fv
 from foveate.data.preprocess import Preprocess
 from foveate.export import swift, write
 from foveate.export.graphs import Graph
-from foveate.export.swift import Swift
+from foveate.export.swift import Swift, quickened
 
 VIEW = Preprocess((24, 24))
 STUMBLES = {
@@ -88,6 +88,16 @@ def test_what_depends_on_the_images_is_not_recorded(
             x = torch.randn(batch, 3, 32, 32)
             found = onnxruntime.InferenceSession(str(path)).run(["logits"], {"images": x.numpy()})[0]
             assert np.allclose(found, net(x).detach().numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize(("module", "by_graph"), [(Small, True), (Branches, False)])
+def test_a_quickened_module_gives_its_own_answers(module: type[Small], by_graph: bool) -> None:
+    pytest.importorskip("onnxruntime")
+    torch.manual_seed(0)
+    net, x = module().eval(), torch.randn(6, 3, 32, 32)
+    ask = quickened(net, x)
+    assert (ask is not net) == by_graph
+    assert torch.allclose(ask(-x), net(-x), atol=1e-5)
 
 
 def test_little_to_ask_writes_no_graph(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -23,6 +24,7 @@ from foveate.report.discovery.cues.surroundings import (
     exchange_sharpness,
     exchange_vignette,
     falloff,
+    gaussian,
     measure_sharpness,
 )
 from foveate.report.discovery.experiments import (
@@ -128,6 +130,17 @@ def test_sharpness_is_taken_and_the_fall_of_light_given() -> None:
     dark = x * torch.exp(-1.2 * (reach[:, None] + reach[None]) / 2)
     given = exchange_vignette(x, mask, dark, mask)
     assert torch.allclose(falloff(given, mask), falloff(dark, mask), atol=0.1)
+
+
+@pytest.mark.parametrize("width", [0.5, 2.7])
+def test_a_blur_by_products_is_the_convolution(width: float) -> None:
+    x, reach = batch(3)[..., :20, :], int(np.ceil(2.5 * width))
+    line = np.exp(-0.5 * (np.arange(-reach, reach + 1) / width) ** 2)
+    held = np.pad(x.numpy().astype(np.float64), ((0, 0), (0, 0), (reach, reach), (reach, reach)), mode="edge")
+    expected = np.zeros(x.shape)
+    for (i, a), (j, b) in itertools.product(enumerate(line / line.sum()), repeat=2):
+        expected += a * b * held[..., i : i + x.shape[-2], j : j + x.shape[-1]]
+    assert np.allclose(gaussian(x, width).numpy(), expected, atol=1e-3)
 
 
 def test_letters_at_a_place_do_not_make_a_picture_sharp() -> None:

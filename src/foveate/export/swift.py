@@ -6,20 +6,22 @@ import contextlib
 import logging
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from foveate.assemble.system import System
 from foveate.assemble.wrapping import wrap
+from foveate.assemble.wrapping.onnx_files import HeldOnnx
 from foveate.data.dataset import GroupedDataset
 from foveate.errors import FoveateError, first_line
-from foveate.export.graphs import plan_of
-from foveate.export.write import write_soon
+from foveate.export.graphs import Graph, plan_of
+from foveate.export.write import record, write_soon
 
 log = logging.getLogger("foveate")
 TRIED = 16
@@ -88,6 +90,31 @@ class Swift:
         answers, seconds = _timed(self.system, images)
         if seconds / len(images) * self.expected > PAYS:
             self.graph = _agreeing(self.system, images, answers, seconds)
+
+
+def quickened(module: nn.Module, inputs: Tensor) -> Callable[[Tensor], Tensor]:
+    """``module`` as ONNX Runtime computes it, where it can be recorded and agrees on ``inputs``; else the module.
+
+    Args:
+        module: on the CPU, in evaluation mode; maps ``[B, ...]`` to ``[B, D]``.
+        inputs: ``[B, ...]``, such as it will be asked about.
+
+    >>> net = nn.Sequential(nn.Flatten(), nn.Linear(12, 5)).eval()
+    >>> quickened(net, torch.zeros(4, 3, 2, 2))(torch.ones(7, 3, 2, 2)).shape
+    torch.Size([7, 5])
+    """
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.onnx"
+            record(Graph("model", module, {"inputs": tuple(inputs.shape[1:])}, ("outputs",)), path)
+            graph = HeldOnnx("model", path.read_bytes(), "a recorded module")
+        with torch.no_grad():
+            found, expected = graph(inputs[:TRIED]), module(inputs[:TRIED])
+    except Exception as error:  # whatever exporter or runtime stumble over, the module itself goes on
+        log.debug("%s is asked itself: %s", type(module).__name__, first_line(error))
+        return module
+    allowed = TOLERANCE * max(1.0, float(expected.abs().max()))
+    return graph if float((found - expected).abs().max()) <= allowed else module
 
 
 def _agreeing(system: System, images: Tensor, answers: NDArray[np.float32], seconds: float) -> System | None:

@@ -164,22 +164,27 @@ def write_graph(graph: Graph, path: Path, format: str) -> None:
 
 
 def write_soon(graph: Graph, path: Path) -> None:
-    """Write ``graph`` as ONNX in a tenth of the time of :func:`write_graph`, for a graph that is used once.
-
-    One run is recorded (PyTorch's older exporter). Where the recorder warns that it may have frozen what depends on the
-    images, or fails, :func:`write_graph` does it.
-    """
-    names, outputs = list(graph.inputs), list(graph.outputs)
+    """Write ``graph`` as ONNX, recorded where that can be (:func:`record`) and else as :func:`write_graph` does it."""
     try:
-        with _quiet(), torch.no_grad():
-            warnings.simplefilter("error", torch.jit.TracerWarning)
-            torch.onnx.export(
-                graph.module, graph.example(3), str(path), dynamo=False, input_names=names, output_names=outputs,
-                dynamic_axes={name: {0: "batch"} for name in (*names, *outputs)},
-            )  # fmt: skip
+        record(graph, path)
     except Exception as error:
         log.debug("'%s' is traced, not recorded: %s", graph.name, first_line(error))
         write_graph(graph, path, "onnx")
+
+
+def record(graph: Graph, path: Path) -> None:
+    """Write one run of ``graph`` as ONNX (PyTorch's older exporter), in a tenth of the time of :func:`write_graph`.
+
+    For a graph that is used once and compared with its module. The recorder's warning that it may have frozen what
+    depends on the images is an error here.
+    """
+    names, outputs = list(graph.inputs), list(graph.outputs)
+    with _quiet(), torch.no_grad():
+        warnings.simplefilter("error", torch.jit.TracerWarning)
+        torch.onnx.export(
+            graph.module, graph.example(3), str(path), dynamo=False, input_names=names, output_names=outputs,
+            dynamic_axes={name: {0: "batch"} for name in (*names, *outputs)},
+        )  # fmt: skip
 
 
 def trace(graph: Graph) -> torch.export.ExportedProgram:

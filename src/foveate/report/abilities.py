@@ -13,7 +13,7 @@ from typing import Any, TypeGuard
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from foveate.assemble.capabilities import network_of, sees_images_alone
 from foveate.assemble.system import System
@@ -21,6 +21,7 @@ from foveate.assemble.wrapping.given import as_system
 from foveate.data.dataset import GroupedDataset
 from foveate.data.preprocess import Preprocess
 from foveate.errors import DataError
+from foveate.export.swift import quickened
 from foveate.look.gaze import Gaze
 
 LOOK_BATCH = 16
@@ -77,15 +78,35 @@ def cut_of(system: Any) -> Preprocess | None:
     return view if view is not None and view.fit == "crop" else None
 
 
-def embedder_of(system: System) -> Callable[[list[Tensor]], Tensor] | None:
-    """Images to the features of its own network ``[B, D]``, when it ends as one."""
+class _Embeds(nn.Module):
+    """A network up to its embedding."""
+
+    def __init__(self, network: Any):
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.network.embed(x)
+
+
+def embedder_of(system: System, quick: bool = False) -> Callable[[list[Tensor]], Tensor] | None:
+    """Images to the features of its own network ``[B, D]``, when it ends as one.
+
+    ``quick`` asks through a recorded graph where that agrees: worth it for a network whose logits come from one.
+    """
     network = network_of(system)
     if network is None:
         return None
+    ask: Callable[[Tensor], Tensor] | None = None
 
     @torch.no_grad()
     def embed(images: list[Tensor]) -> Tensor:
-        return network.cpu().eval().embed(system.inputs(images)).float().cpu()
+        nonlocal ask
+        inputs = system.inputs(images)
+        if ask is None:
+            module = _Embeds(network.cpu()).eval()
+            ask = quickened(module, inputs) if quick else module
+        return ask(inputs).float().cpu()
 
     return embed
 

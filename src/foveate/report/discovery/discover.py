@@ -217,7 +217,7 @@ def discover(
         estimated=base.objects.estimated,
         nesting=asked.nesting,
     )  # fmt: skip
-    embeddings = embeddings_of(system, base.objects, seen.positions, say)
+    embeddings = embeddings_of(system, base.objects, seen.positions, say, quick=asked_of.by_graph)
     slices = find_slices(embeddings, labels, answers, properties=seen.features, seed=seed)
     apart = mask_tests(sheet, logits, named, source=base.objects.source, seed=seed)
     ahead(left)

@@ -165,10 +165,11 @@ def _typical_first(x: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[n
 
 
 def embeddings_of(
-    system: System, objects: Objects, positions: NDArray[np.int64], tick: Callable[[int], None]
+    system: System, objects: Objects, positions: NDArray[np.int64], tick: Callable[[int], None], quick: bool = False
 ) -> NDArray[np.float64]:
-    """Features to cluster by: the model's own, those of the ViT that found the objects, or small pictures."""
-    own = embedder_of(system)
+    """Features to cluster by: the model's own (``quick``: through a graph, where it agrees), those of the ViT that
+    found the objects, or small pictures."""
+    own = embedder_of(system, quick)
     out: list[Tensor] = []
     for start in range(0, len(positions), TOGETHER):
         at = [int(i) for i in positions[start : start + TOGETHER]]
