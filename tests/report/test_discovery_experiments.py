@@ -17,6 +17,7 @@ from foveate.report.discovery.cues import BY_KEY, EXCHANGED
 from foveate.report.discovery.cues.cue import fine_detail
 from foveate.report.discovery.cues.encoding import exchange_quality, jpeg, jpeg_quality
 from foveate.report.discovery.cues.placement import exchange_position, exchange_size
+from foveate.report.discovery.cues.places import FRAME_CUE, framed
 from foveate.report.discovery.cues.surroundings import (
     exchange_background,
     exchange_brightness,
@@ -119,6 +120,32 @@ def test_a_frame_of_the_scene_is_not_taken_for_the_scene(monkeypatch: pytest.Mon
         accused = [Pull(scene, 90, 0.9, 0.8, 1.0, 0.0, 0.9, 0.1), Pull(frame, 90, value, 0.3, 0.9, 0.0, 0.9, 0.1)]
         found = disentangle(a_sheet(8), lambda x: np.zeros(len(x), np.int64), accused)
         assert {key: cue.key for key, cue in found.explained.items()} == explained
+
+
+def test_a_rim_is_a_frame_when_it_is_drawn_and_not_when_it_is_scenery() -> None:
+    rng = np.random.default_rng(0)
+    coarse = torch.from_numpy(rng.uniform(40, 220, (20, 3, 8, 8))).float()
+    scenes = torch.nn.functional.interpolate(coarse, (64, 64), mode="bicubic").clamp(0, 255)
+    scenes += torch.from_numpy(rng.normal(0, 6, scenes.shape)).float()
+    rim = FRAME_CUE.region(64, 64)
+    brown = torch.where(rim, torch.tensor([70.0, 45.0, 30.0]).view(3, 1, 1), scenes)
+    textured = torch.where(rim, 90 + (scenes - scenes.mean()) * 0.8, scenes * 0.3 + 150)
+    assert framed(scenes).sum() == 0
+    assert framed(brown).all()
+    assert framed(textured).float().mean() > 0.8
+    assert framed(torch.cat([scenes, brown])).float().mean() == 0.5
+
+
+def test_a_rim_of_the_scene_is_the_scenes_whatever_it_pulls() -> None:
+    """Without a drawn frame in any picture the exchange of the rim is not even compared."""
+    sheet = a_sheet()
+    pulls = [
+        Pull(BY_KEY[key], 100, value, value - 0.1, value + 0.1, 1e-6, 1.0, 0.5, pairs=((0, 1, 2),) * 30)
+        for key, value in (("background", 0.3), ("frame", 0.29))
+    ]
+    noisy = replace(sheet, images=torch.randint(0, 255, sheet.images.shape, dtype=torch.uint8))
+    nesting = disentangle(noisy, lambda x: pytest.fail("the model was asked"), pulls)
+    assert {key: cue.key for key, cue in nesting.explained.items()} == {"frame": "background"}
 
 
 def test_sharpness_is_taken_and_the_fall_of_light_given() -> None:

@@ -26,14 +26,12 @@ from foveate.report.discovery.experiments import (
 from foveate.report.discovery.judgement import HINT
 from foveate.report.discovery.marks import MARK, PUT, Box, find_marks, mark_pairs, with_marks, without_marks
 from foveate.report.discovery.nested import (
-    ADDS,
     COMPARED,
-    LEAST_LEFT,
-    LEFT,
     STANDS,
     Nesting,
     disentangle,
     from_closer,
+    left_over,
     share_held,
     shared,
 )
@@ -47,6 +45,9 @@ SHARPEST = 0.7
 letters pulls more than the sharpness that it lends the picture."""
 ALIKE = 0.6
 """A property of the whole picture with this share of a mark's pull makes the mark's colour."""
+TAKES = 0.15
+"""A mark that takes less than this share of the background's pull with it is a bit of the scene. Less than of a place
+that does not move: where mark and scene speak for the same class, each turns answers without the other."""
 TESTS = len(EXCHANGED) + 2
 """Experiments a model is put to: each cue, marks that sit anywhere, and a mark on the object."""
 
@@ -180,10 +181,10 @@ class Inquiry:
 
         full, rest = with_and_without(whole.cue)
         held = self.nesting.holds[MARK.key] = share_held(full, rest)
-        if held < ADDS:
+        if held < TAKES:
             explained[MARK.key] = explained.get(whole.cue.key, whole.cue)
             return
-        stands = rest >= max(LEFT * full, LEAST_LEFT)
+        stands = left_over(full, rest)
         sharp = next((pull for pull in others if pull.cue.key == "sharpness"), None)
         if sharp is not None and found.value < SHARPEST * sharp.value:
             explained[MARK.key] = sharp.cue

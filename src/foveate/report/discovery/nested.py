@@ -27,6 +27,8 @@ STANDS = 0.4
 """A part that keeps this share of its pull when another is given back counts beside it."""
 LEFT, LEAST_LEFT = 0.45, 0.13
 """A whole that keeps this share of its pull, and this much of it, when its parts are given back counts beside them."""
+MOSTLY_LEFT = 0.6, 0.08
+"""A faint whole counts with less, when most of it is left."""
 EXPLAINS = 0.65
 """A place that pulls less than this share of the background is a bit of the scene: a frame that is the whole shortcut
 pulls like the whole."""
@@ -36,6 +38,8 @@ ALONG = 0.5
 """A property of the whole picture is shared by the objects when they go at least half of its way."""
 MEASURED = 200
 """Images that this is measured on."""
+SHOWN = 0.1
+"""A place counts as a thing of its own when at least this share of the pictures shows it so."""
 SAID = 0.05
 """Share of a property's variation within classes that must go with the answers to tell what the model reads."""
 LEVELLED = 0.6
@@ -85,7 +89,7 @@ def disentangle(
     )
     if whole is not None:
         for pull in parts:
-            if pull.value < WORTH * whole.value or not shared(sheet, pull.cue):
+            if pull.value < WORTH * whole.value or not shared(sheet, pull.cue) or not shown(sheet, pull.cue):
                 found.explained[pull.cue.key] = whole.cue
     kept: list[Pull] = []
     for pull in parts:
@@ -98,6 +102,10 @@ def disentangle(
             found.explained[pull.cue.key] = by.cue
     if whole is not None:
         _of_the_whole(sheet, predict, whole, kept, found, features or {})
+        by = found.explained.get(whole.cue.key)
+        for pull in parts:  # a rim without a frame is what the whole is
+            if by is not None and pull.cue.drawn is not None and found.explained.get(pull.cue.key) == whole.cue:
+                found.explained[pull.cue.key] = by
     return found
 
 
@@ -116,6 +124,11 @@ def from_closer(sheet: Sheet, predict: Predict, accused: Sequence[Pull], found: 
             found.explained[pull.cue.key] = size.cue
     for key, by in list(found.explained.items()):  # what was explained by what is explained now
         found.explained[key] = found.explained.get(by.key, by)
+
+
+def shown(sheet: Sheet, cue: Cue) -> bool:
+    """Whether some pictures show a place as a thing of its own; where none does, it is a bit of the scene."""
+    return cue.drawn is None or float(cue.drawn(sheet.first(MEASURED).images).float().mean()) >= SHOWN
 
 
 def shared(sheet: Sheet, cue: Cue) -> bool:
@@ -180,7 +193,7 @@ def _of_the_whole(
     for pull in kept:
         bare = bare.without(pull.cue)
     rest = full * (1 - max(found.holds.values())) if len(kept) == 1 else pull_of_pairs(sheet, bare, predict, pairs)
-    if rest >= max(LEFT * full, LEAST_LEFT):
+    if left_over(full, rest):
         for pull in kept:
             if pull.cue.aspect is not None or found.holds[pull.cue.key] < ADDS:
                 found.explained[pull.cue.key] = whole.cue
@@ -190,6 +203,16 @@ def _of_the_whole(
         found.explained[whole.cue.key] = max(enough, key=lambda pull: found.holds[pull.cue.key]).cue
     else:
         found.explained |= {pull.cue.key: whole.cue for pull in kept}
+
+
+def left_over(full: float, rest: float) -> bool:
+    """Whether ``rest`` of a whole's pull ``full``, with its parts given back, is enough to count beside them.
+
+    >>> left_over(0.6, 0.2), left_over(0.6, 0.3), left_over(0.2, 0.1), left_over(0.2, 0.12)
+    (False, True, False, True)
+    """
+    share, least = MOSTLY_LEFT
+    return rest >= max(LEFT * full, LEAST_LEFT) or rest >= max(share * full, least)
 
 
 def _given_back_to(cue: Cue, whole: Pull, features: Mapping[str, NDArray[np.float64]]) -> tuple[Triple, ...]:

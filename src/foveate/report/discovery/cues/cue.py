@@ -87,6 +87,8 @@ class Cue:
         full_size: whether it is exchanged at the size of the files, before the model's own resizing: a property of the
             encoding does not outlive that.
         receives: which images can be given it, by its numbers ``[n, d]``: a blurred picture cannot be made sharp.
+        drawn: which pictures ``[B, 3, H, W]`` show it as a thing of its own, ``bool [B]``; where hardly any does, it is
+            a bit of the scene.
         given: whether it is the attribute that the user gave, which the groups test.
         trial: what the exchange does, as the start of a sentence: ``{object}`` gets the cue, ``{theirs}`` is the cue.
         theirs: the cue of another picture in words, ``{donor}``; by default its name "of" that picture.
@@ -110,6 +112,7 @@ class Cue:
     outlined: bool = False
     full_size: bool = False
     receives: Callable[[NDArray[np.float64]], NDArray[np.bool_]] | None = field(default=None, compare=False)
+    drawn: Callable[[Tensor], Tensor] | None = field(default=None, compare=False)
     given: bool = False
     trial: str = "Give {object} picture {theirs}"
     theirs: str = ""

@@ -47,10 +47,42 @@ def frame(height: int, width: int) -> Tensor:
     >>> frame(5, 5).int().tolist()[:2]
     [[1, 1, 1, 1, 1], [1, 0, 0, 0, 1]]
     """
-    wide = max(1, round(FRAME * min(height, width)))
+    return _rim(height, width, max(1, round(FRAME * min(height, width))))
+
+
+def _rim(height: int, width: int, wide: int) -> Tensor:
     out = torch.ones(height, width, dtype=torch.bool)
     out[wide : height - wide, wide : width - wide] = False
     return out
+
+
+EVEN = 0.35
+"""A rim is a frame when its colour varies less than this share of the picture's inside."""
+EDGE = 3.0
+"""Or when a line along it is this many times as sharp as the lines of the picture are."""
+
+
+def framed(images: Tensor) -> Tensor:
+    """Which pictures ``[B, 3, H, W]`` have a rim of its own, and not just more of the scene: ``bool [B]``.
+
+    Its colour is even, or there is a sharp line between it and the inside on three sides at least.
+
+    >>> scene = torch.rand(1, 3, 40, 40, generator=torch.Generator().manual_seed(0)) * 200
+    >>> drawn = torch.where(frame(40, 40), torch.full_like(scene, 90.0), scene)
+    >>> framed(torch.cat([scene, drawn])).tolist()
+    [False, True]
+    """
+    images = images.float()
+    height, width = images.shape[-2:]
+    rim = _rim(height, width, max(1, round(FRAME * min(height, width)) // 2))
+    inside = ~frame(height, width)
+    even = images[:, :, rim].std(2).mean(1) < EVEN * images[:, :, inside].std(2).mean(1)
+    lines = []
+    for axis in (2, 3):
+        steps = images.diff(dim=axis).abs().mean((1, 5 - axis))  # [B, side - 1]
+        usual, reach = steps.median(1).values.clamp(min=0.5), max(2, round(1.5 * FRAME * min(height, width)))
+        lines += [steps[:, :reach].amax(1) / usual, steps[:, -reach:].amax(1) / usual]
+    return even | (torch.stack(lines).sort(0).values[1] >= EDGE)
 
 
 def _corner_cue(which: str, name: str) -> Cue:
@@ -84,5 +116,5 @@ def _read_frame(small: Tensor) -> list[float]:
 CORNER_CUES = tuple(_corner_cue(which, name) for which, name in CORNERS.items())
 FRAME_CUE = Cue(
     "frame", "the frame of the picture", by_image(_read_frame), at_place(frame), frame, part_of="background",
-    theirs="the frame of {donor}",
+    drawn=framed, theirs="the frame of {donor}",
 )  # fmt: skip
