@@ -102,10 +102,10 @@ def disentangle(
             found.explained[pull.cue.key] = by.cue
     if whole is not None:
         _of_the_whole(sheet, predict, whole, kept, found, features or {})
-        by = found.explained.get(whole.cue.key)
+        reason = found.explained.get(whole.cue.key)
         for pull in parts:  # a rim without a frame is what the whole is
-            if by is not None and pull.cue.drawn is not None and found.explained.get(pull.cue.key) == whole.cue:
-                found.explained[pull.cue.key] = by
+            if reason is not None and pull.cue.drawn is not None and found.explained.get(pull.cue.key) == whole.cue:
+                found.explained[pull.cue.key] = reason
     return found
 
 
