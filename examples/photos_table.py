@@ -14,8 +14,8 @@ COLUMNS = {
 }
 """Columns of the summary, and what the README calls them."""
 SAME = {
-    "base": "linear head", "full image": "linear head", "A2": "A²", "DFR+A2": "DFR + A²", "A2 two crops": "A², two crops",
-    "S2": "S²",
+    "base": "linear head", "full image": "linear head", "A2": "A²", "A2 two crops": "A², two crops",
+    "DFR+A2": "DFR + A²", "S2": "S²",
 }  # fmt: skip
 """Methods as the README calls them; two studies have the same one under two names."""
 LEFT_TO_THE_PAGE = ("DAR 1 query", "DAR 1 head", "DAR 1 layer", "DAR positional")
