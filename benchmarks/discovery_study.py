@@ -19,8 +19,9 @@ and audits it on images *without attributes and masks*. Protocol:
 - ``benchmarks/results/discovery.csv`` is of commit eedaf5f: seeds 0 to 4 (0 to 19 for ``none``, of which 10 to 12 had
   been looked at before), with critters networks trained on 600 images, *closer* planted by enlarging (which blurs), a
   smaller corner mark, and a habitat tied in 80 of 100 images beside the watermark. What stands above was settled after
-  it, on seeds 10 to 20 and 30 to 54; its seeds are 21 to 25, and 70 to 89 for ``none``, run once (critters at 4cdaa07;
-  photographs not yet).
+  it, on seeds 10 to 20 and 30 to 54; its seeds are 21 to 25, and 70 to 89 for ``none``, run once (critters at 4cdaa07,
+  photographs at fb86ace). ``discovery_third.csv`` has the four kinds that later rules about frames and marks touch,
+  seeds 26 to 30, run once at bd07e1a.
 
 ``--effects`` measures how many answers of clean critters models change with cues that told nothing in training.
 
