@@ -40,7 +40,8 @@ def cnc_loss(anchors: Tensor, positives: Tensor, negatives: Tensor, temperature:
     if not len(anchors) or not len(positives):
         raise FoveateError(f"cnc_loss: needs anchors and positives; got {len(anchors)} and {len(positives)}.")
     with torch.autocast(anchors.device.type, enabled=False):  # cosines over a small temperature need all their digits
-        a, p, n = (F.normalize(x.float(), dim=1) for x in (anchors, positives, negatives))
+        kind = torch.promote_types(anchors.dtype, torch.float32)
+        a, p, n = (F.normalize(x.to(kind), dim=1) for x in (anchors, positives, negatives))
         to_positives = a @ p.T / temperature  # [A, P]
         to_negatives = a @ n.T / temperature  # [A, M]
     everything = torch.cat([to_positives, to_negatives], dim=1).logsumexp(1)

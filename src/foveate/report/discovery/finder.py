@@ -66,12 +66,14 @@ class Finder:
     def __init__(self, name: str):
         side, around = SIDES.get(name, (None, None))
         self.backbone, self.view = open_backbone(name, side)
-        self.around = None if around is None else open_backbone(name, around)[0]
-        self.painted = around
+        self.around, self.around_size = self.backbone, self.view.size
+        if around is not None:
+            other, view = open_backbone(name, around)
+            self.around, self.around_size = other, view.size
         large = sum(p.numel() for p in self.backbone.parameters()) >= LARGE
         self.half = large and bf16_problem() is None
         if self.half:
-            for layer in (m for net in (self.backbone, self.around) if net is not None for m in net.modules()):
+            for layer in (*self.backbone.modules(), *self.around.modules()):
                 if isinstance(layer, nn.Linear):
                     layer.to(torch.bfloat16)  # as autocast would for every batch
         blank = torch.zeros(1, 3, *self.view.size)
@@ -91,7 +93,7 @@ class Finder:
 
     @property
     def _key(self) -> str:
-        smaller = "" if self.painted is None else f" at {self.painted} px"
+        smaller = "" if self.around is self.backbone else f" at {self.around_size[0]} px"
         return f"{READOUT}{smaller}{' in bf16' * self.half}"
 
     def _readout(self, backbone: Backbone, inputs: Tensor) -> Tensor:
@@ -99,14 +101,10 @@ class Finder:
         with self._precision():
             gaze = cls_attention(backbone.net, inputs, return_features=True)
             found = torch.stack([grow(blown_up(attention_mask(m), inputs.shape[-2:])) for m in gaze.map.float().cpu()])
-            plates, net = fill_object(inputs.float(), found.to(inputs.device)), backbone.net
-            if self.around is not None and self.painted is not None:
-                size = (self.painted, self.painted)
-                plates, net = (
-                    F.interpolate(plates, size, mode="bilinear", antialias=True),
-                    self.around.to(inputs.device).net,
-                )
-            hidden = cls_attention(net, plates.to(inputs), return_features=True)
+            plates, net = fill_object(inputs.float(), found.to(inputs.device)), backbone
+            if self.around is not self.backbone:
+                plates, net = F.interpolate(plates, self.around_size, mode="bilinear", antialias=True), self.around
+            hidden = cls_attention(net.to(inputs.device).net, plates.to(inputs), return_features=True)
             tokens = (g.scores["features"][:, 0].float() for g in (gaze, hidden))
             return torch.cat([gaze.map.float().flatten(1), *tokens], 1)
 
