@@ -39,7 +39,7 @@ from foveate.report.discovery.experiments import (
     planned_looks,
     spoken_for,
 )
-from foveate.report.discovery.marks import PUT, find_marks, mark_pairs, with_marks, without_marks
+from foveate.report.discovery.marks import PUT, box_masks, find_marks, mark_pairs, with_marks, without_marks
 from foveate.report.discovery.nested import Nesting, disentangle, from_closer
 
 SIDE = 32
@@ -425,8 +425,8 @@ def test_a_mark_anywhere_is_found_and_put_into_other_images() -> None:
     assert np.mean(whites) > 45, "most of the 64 white places lie in the window"
     drawn = mark_pairs(sheet, {**found, **{int(i): (0, 8, 0, 8) for i in np.flatnonzero(there == 0)[:10]}}, rng)
     assert not set(drawn[:, 0].tolist()) & set(found)
-    pull = measure_pull(with_marks(sheet, found), PUT, reads, drawn=drawn)
+    pull = measure_pull(with_marks(sheet, box_masks(found, images)), PUT, reads, drawn=drawn)
     assert pull is not None
     assert pull.value > 0.3
-    erased = without_marks(sheet, found)
+    erased = without_marks(sheet, box_masks(found, images))
     assert (reads(erased.images[marked]) == 0).mean() > 0.8

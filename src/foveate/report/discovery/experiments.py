@@ -58,6 +58,8 @@ class Sheet:
         positions: where the images are in the dataset, ``[n]``.
         tight: ``[n, H, W]``, 1 on the object alone; None where nothing better than ``masks`` is known.
         original: a position to the image as it is stored, ``uint8 [3, h, w]``; ``view`` makes it what the model sees.
+        keeps: places that every exchange leaves as they are in its recipient, ``uint8 [n, H, W]``; None for none.
+        donors: the images as donors, ``uint8 [n, 3, H, W]``; None for ``images``.
     """
 
     images: Tensor
@@ -69,6 +71,8 @@ class Sheet:
     tight: Tensor | None = None
     original: Callable[[int], Tensor] | None = field(default=None, compare=False)
     view: Preprocess | None = None
+    keeps: Tensor | None = None
+    donors: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.images)
@@ -79,6 +83,8 @@ class Sheet:
             self, images=self.images[:n], masks=self.masks[:n], labels=self.labels[:n],
             predictions=self.predictions[:n], confidence=self.confidence[:n], positions=self.positions[:n],
             tight=None if self.tight is None else self.tight[:n],
+            keeps=None if self.keeps is None else self.keeps[:n],
+            donors=None if self.donors is None else self.donors[:n],
         )  # fmt: skip
 
 
@@ -133,8 +139,12 @@ def planned_looks(images: int) -> list[int]:
 # -- donors ---------------------------------------------------------------------------------------
 
 
-def spoken_for(features: NDArray[np.float64], answers: NDArray[np.int64]) -> dict[int, NDArray[np.float64]]:
+def spoken_for(
+    features: NDArray[np.float64], answers: NDArray[np.int64], within: NDArray[np.int64] | None = None
+) -> dict[int, NDArray[np.float64]]:
     """How much each image's property speaks for each class that the model names, by class: ``[n]``.
+
+    ``within`` divides the images into parts ``[n]``, and only what the property says within a part counts.
 
     Ridge regression onto the answers; every image is read by the fit that leaves it out, which for ridge regression
     needs no second fit.
@@ -152,6 +162,8 @@ def spoken_for(features: NDArray[np.float64], answers: NDArray[np.int64]) -> dic
     out = {}
     for k in np.unique(answers[answers >= 0]):
         hot = (answers == k).astype(np.float64)
+        for part in () if within is None else np.unique(within):
+            hot[within == part] -= hot[within == part].mean()
         out[int(k)] = (hat @ hot - own * hot) / (1 - own)
     return out
 
@@ -382,12 +394,15 @@ def exchange(
     if cue.exchange is None:
         raise ValueError(f"'{cue.key}' cannot be exchanged")
     rows, others = np.asarray(recipients), np.asarray(donors)
-    if cue.full_size and sheet.original is not None and sheet.view is not None:
-        return torch.stack([_at_full_size(sheet, cue, int(i), int(j)) for i, j in zip(rows, others, strict=True)])
     i, j = torch.as_tensor(rows), torch.as_tensor(others)
-    tight = sheet.masks if sheet.tight is None or generous else sheet.tight
-    cut, hidden = tight if cue.cuts or cue.outlined else sheet.masks, tight if cue.outlined else sheet.masks
-    return as_pixels(cue.exchange(sheet.images[i].float(), cut[i].float(), sheet.images[j].float(), hidden[j].float()))
+    if cue.full_size and sheet.original is not None and sheet.view is not None:
+        made = torch.stack([_at_full_size(sheet, cue, int(i), int(j)) for i, j in zip(rows, others, strict=True)])
+    else:
+        tight = sheet.masks if sheet.tight is None or generous else sheet.tight
+        cut, hidden = tight if cue.cuts or cue.outlined else sheet.masks, tight if cue.outlined else sheet.masks
+        giving = sheet.images if sheet.donors is None else sheet.donors
+        made = as_pixels(cue.exchange(sheet.images[i].float(), cut[i].float(), giving[j].float(), hidden[j].float()))
+    return made if sheet.keeps is None else torch.where(sheet.keeps[i][:, None] > 0, sheet.images[i], made)
 
 
 def _at_full_size(sheet: Sheet, cue: Cue, i: int, j: int) -> Tensor:

@@ -14,17 +14,30 @@ from foveate.report.discovery.cues import EXCHANGED, Cue
 from foveate.report.discovery.cues.object_mark import OBJECT_MARK, find_mark, marked, object_mark
 from foveate.report.discovery.experiments import (
     ERROR,
+    FEWEST_TESTED,
     Pull,
     PullPlan,
     Sheet,
+    donor_pools,
+    draw_donors,
     drawn_pairs,
     exchange,
     measure_pull,
     planned_looks,
     pull_of_pairs,
+    spoken_for,
 )
 from foveate.report.discovery.judgement import HINT
-from foveate.report.discovery.marks import MARK, PUT, Box, find_marks, mark_pairs, with_marks, without_marks
+from foveate.report.discovery.marks import (
+    MARK,
+    PUT,
+    beyond_marks,
+    box_masks,
+    find_marks,
+    mark_pairs,
+    with_marks,
+    without_marks,
+)
 from foveate.report.discovery.nested import (
     COMPARED,
     STANDS,
@@ -35,7 +48,8 @@ from foveate.report.discovery.nested import (
     share_held,
     shared,
 )
-from foveate.report.gaps import FOUND_GAP
+from foveate.report.discovery.patterns import find_thing, kinds_of_patches, regions
+from foveate.report.gaps import FOUND_GAP, FOUND_LOW
 
 MIMICS = 0.75
 """A property of the whole picture that loses a quarter of its pull with the marks comes from them: windows seldom hold
@@ -48,6 +62,8 @@ ALIKE = 0.6
 TAKES = 0.15
 """A mark that takes less than this share of the background's pull with it is a bit of the scene. Less than of a place
 that does not move: where mark and scene speak for the same class, each turns answers without the other."""
+ON_IT = 0.6
+"""A thing is on the object when this share of it lies within the outlines."""
 TESTS = len(EXCHANGED) + 2
 """Experiments a model is put to: each cue, marks that sit anywhere, and a mark on the object."""
 
@@ -63,7 +79,9 @@ class Inquiry:
         named: scores to the classes they name ``[B]``, negative for none.
         estimated: whether masks are guesses, so that a tight cut needs a generous one to bear it out.
         deadline: a moment of :func:`time.monotonic` after which no further look is begun.
-        pulls, nesting, marks: what was found.
+        pulls, nesting: what was found.
+        marks: where marks are, ``uint8 [n, H, W]``, once they are found.
+        thing: what these are called: a mark beside the object, or on it.
     """
 
     sheet: Sheet
@@ -75,7 +93,8 @@ class Inquiry:
     deadline: float | None = None
     pulls: list[Pull] = field(default_factory=list)
     nesting: Nesting = field(default_factory=Nesting)
-    marks: dict[int, Box] = field(default_factory=dict)
+    marks: Tensor | None = None
+    thing: Cue = MARK
 
     def run(self) -> Inquiry:
         for cue in EXCHANGED:
@@ -88,11 +107,14 @@ class Inquiry:
             self.nesting = disentangle(self.sheet, self.predict, accused, self.features)
             from_closer(self.sheet, self.predict, accused, self.nesting)
         self._colours_of_the_picture(accused)
+        standing = [pull for pull in accused if pull.cue.key not in self.nesting.explained]
         whole = next((pull for pull in accused if pull.cue.key == "background"), None)
-        if whole is not None:
+        if self._thing(standing):
+            self._beside(whole, standing)
+        elif whole is not None:
             by = self.nesting.explained.get(whole.cue.key)
             if by is None or by.aspect is not None:  # the marks of a text look like sharpness
-                self._search(whole, [pull for pull in accused if pull.cue.key not in self.nesting.explained])
+                self._search(whole, standing)
         return self
 
     def predict(self, batch: Tensor) -> NDArray[np.int64]:
@@ -100,7 +122,7 @@ class Inquiry:
 
     def shown(self, cue: Cue, recipients: Sequence[int], donors: Sequence[int]) -> Tensor:
         """The exchange as it was made, ``uint8 [B, 3, H, W]``."""
-        if cue.key == MARK.key:
+        if cue.key == self.thing.key and self.marks is not None:
             return exchange(with_marks(self.sheet, self.marks), PUT, recipients, donors)
         return exchange(self.sheet, cue, recipients, donors)
 
@@ -152,14 +174,86 @@ class Inquiry:
         if mark is not None and strongest is not None and strongest.value >= ALIKE * mark.value:
             self.nesting.explained[mark.cue.key] = strongest.cue
 
+    def _thing(self, standing: Sequence[Pull]) -> bool:
+        """Look for a thing that comes along, by its looks, in every second image; exchange it in the others.
+
+        Answers must follow it beyond what the cues that stand so far, and the background, say in the same images.
+        """
+        sheet = self.sheet
+        told = [self.features[key] for key in dict.fromkeys(["background", *(p.cue.key for p in standing)])
+                if key in self.features]  # fmt: skip
+        if not told or len(sheet) < FEWEST_TESTED:
+            return False
+        half = np.arange(len(sheet)) % 2 == 0
+        spoken = spoken_for(np.concatenate(told, 1), sheet.predictions)
+        kinds = kinds_of_patches(sheet.images)
+        kind = find_thing(
+            kinds[half], sheet.labels[half], sheet.predictions[half], {k: values[half] for k, values in spoken.items()}
+        )
+        if kind is None:
+            return False
+        marks = regions(kinds, kind, *sheet.images.shape[-2:])
+        there = with_marks(sheet, marks)
+        share = marks.float().mean((1, 2)).double().numpy()[:, None]
+        plan = replace(self._plan(PUT), features=share)
+        drawn = drawn_pairs(there, PUT, plan, self.seed)
+        found = measure_pull(there, PUT, self.predict, plan=plan, drawn=drawn[~half[drawn[:, 0]]], seed=self.seed)
+        if found is None or not accuses(found):
+            return False
+        object_ = sheet.masks if sheet.tight is None else sheet.tight
+        self.marks, self.thing = marks, MARK
+        if float((marks * (object_ > 0.5)).sum() / marks.sum()) >= ON_IT:
+            self.thing = OBJECT_MARK
+            self.pulls = [pull for pull in self.pulls if pull.cue.key != OBJECT_MARK.key]
+        self.pulls.append(replace(found, cue=self.thing))
+        return True
+
+    def _beside(self, whole: Pull | None, others: Sequence[Pull]) -> None:
+        """What a thing that was found in all images explains: the other cues are exchanged again without it."""
+        if self.marks is None:
+            return
+        beyond, explained = beyond_marks(self.sheet, self.marks), self.nesting.explained
+        for pull in others:
+            if pull is whole or pull.cue.key == self.thing.key:
+                continue
+            pairs = pull.pairs[:COMPARED]
+            own = pull_of_pairs(self.sheet, pull.cue, self.predict, pairs)
+            if pull_of_pairs(beyond, pull.cue, self.predict, pairs) < max(STANDS * own, FOUND_GAP / 2):
+                explained[pull.cue.key] = self.thing
+        if whole is not None:
+            scene = self._scene(whole, beyond)
+            if scene is not None and scene.value >= FOUND_GAP and scene.low >= FOUND_LOW:
+                self.nesting.holds[self.thing.key] = share_held(whole.value, scene.value)
+                explained.pop(whole.cue.key, None)
+            else:
+                self.nesting.holds[self.thing.key] = 1.0 if scene is None else share_held(whole.value, scene.value)
+                explained[whole.cue.key] = self.thing
+        for key, by in list(explained.items()):  # what was explained by what is explained now
+            explained[key] = explained.get(by.key, by)
+
+    def _scene(self, whole: Pull, beyond: Sheet) -> Pull | None:
+        """The background's pull without the thing: donors are those whose surroundings speak for their answer where the
+        thing does not."""
+        if self.marks is None or "background" not in self.features:
+            return None
+        sheet, there = self.sheet, self.marks.amax((1, 2)).numpy()
+        by = sheet.labels * 2 + there
+        speaks = spoken_for(self.features["background"], sheet.predictions, by)
+        usable = np.ones(len(sheet), dtype=bool)
+        rng = np.random.default_rng([self.seed, 5])
+        drawn = np.stack(draw_donors(sheet, usable, rng, donor_pools(sheet, usable, speaks)), 1)
+        drawn = drawn[rng.permutation(len(drawn))]
+        return measure_pull(beyond, whole.cue, self.predict, plan=self._plan(whole.cue), drawn=drawn, seed=self.seed)
+
     def _search(self, whole: Pull, others: Sequence[Pull]) -> None:
         """Look for a mark beside the object that explains the background's pull, or stands beside it.
 
         ``others`` are the cues that stand so far: a mark in a known place is that place's, and what donors lose with
         their marks was the marks'.
         """
-        self.marks = find_marks(self.sheet, self.logits)
-        drawn = mark_pairs(self.sheet, self.marks, np.random.default_rng([self.seed, 4]))
+        boxes = find_marks(self.sheet, self.logits)
+        self.marks = box_masks(boxes, self.sheet.images)
+        drawn = mark_pairs(self.sheet, boxes, np.random.default_rng([self.seed, 4]))
         there = with_marks(self.sheet, self.marks)
         found = measure_pull(there, PUT, self.predict, plan=self._plan(PUT), drawn=drawn, seed=self.seed)
         if found is None:

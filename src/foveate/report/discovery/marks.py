@@ -33,9 +33,9 @@ ON_OBJECT = 0.3
 
 
 def exchange_mark(x: Tensor, mask: Tensor, donor: Tensor, donor_mask: Tensor) -> Tensor:
-    """``x`` with what the donor has where ``donor_mask`` is 1, at the same place."""
+    """``x`` without what it has where ``mask`` is 1, and with what the donor has where ``donor_mask`` is, in place."""
     alpha = soft(donor_mask)[:, None]
-    return alpha * donor + (1 - alpha) * x
+    return alpha * donor + (1 - alpha) * fill_object(x, (mask > 0.5).float())
 
 
 MARK = Cue(
@@ -113,22 +113,30 @@ def _margin(scores: NDArray[np.float32], answer: int) -> NDArray[np.float64]:
     return np.asarray(scores[:, answer] - others.max(1), dtype=np.float64)
 
 
-def with_marks(sheet: Sheet, found: dict[int, Box]) -> Sheet:
-    """The sheet with the found windows for masks (0 elsewhere), for :data:`PUT`."""
-    height, width = sheet.images.shape[-2:]
-    masks = torch.zeros(len(sheet), height, width, dtype=torch.uint8)
+def box_masks(found: dict[int, Box], images: Tensor) -> Tensor:
+    """1 inside the found windows of the images ``[n, 3, H, W]``, 0 elsewhere, ``uint8 [n, H, W]``."""
+    masks = torch.zeros(len(images), *images.shape[-2:], dtype=torch.uint8)
     for i, box in found.items():
-        masks[i] = box_mask(box, height, width).to(masks)
-    return replace(sheet, masks=masks, tight=None)
+        masks[i, box[0] : box[1], box[2] : box[3]] = 1
+    return masks
 
 
-def without_marks(sheet: Sheet, found: dict[int, Box]) -> Sheet:
-    """The sheet with the found windows painted over."""
+def with_marks(sheet: Sheet, marks: Tensor) -> Sheet:
+    """The sheet with marks ``uint8 [n, H, W]`` for masks, for :data:`PUT`."""
+    return replace(sheet, masks=marks, tight=None)
+
+
+def without_marks(sheet: Sheet, marks: Tensor) -> Sheet:
+    """The sheet with the marks ``uint8 [n, H, W]`` painted over."""
     images = sheet.images.clone()
-    height, width = images.shape[-2:]
-    for i, box in found.items():
-        images[i] = as_pixels(fill_object(images[i : i + 1].float(), box_mask(box, height, width)[None]))[0]
+    for rows in torch.nonzero(marks.amax((1, 2))).flatten().split(64):
+        images[rows] = as_pixels(fill_object(images[rows].float(), marks[rows].float()))
     return replace(sheet, images=images)
+
+
+def beyond_marks(sheet: Sheet, marks: Tensor) -> Sheet:
+    """The sheet for exchanges that leave marks ``uint8 [n, H, W]`` out: recipients keep their own, donors give none."""
+    return replace(sheet, keeps=marks, donors=without_marks(sheet, marks).images)
 
 
 def mark_pairs(sheet: Sheet, found: dict[int, Box], rng: np.random.Generator) -> NDArray[np.int64]:

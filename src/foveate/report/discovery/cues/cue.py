@@ -185,8 +185,8 @@ def as_pixels(images: Tensor) -> Tensor:
 
 
 def luminance(colours: Tensor) -> Tensor:
-    """Brightness of colours ``[B, 3]``: ``[B]``."""
-    return (colours * colours.new_tensor(_LUMA)).sum(1)
+    """Brightness of colours ``[B, 3, ...]``: ``[B, ...]``."""
+    return (colours * colours.new_tensor(_LUMA).view(3, *[1] * (colours.ndim - 2))).sum(1)
 
 
 def fine_detail(images: Tensor) -> Tensor:

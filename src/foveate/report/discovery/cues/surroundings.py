@@ -120,7 +120,7 @@ def falloff(images: Tensor, mask: Tensor) -> Tensor:
     >>> round(float(falloff(dark, torch.zeros(1, 40, 40))), 2)
     -1.5
     """
-    light = (images * images.new_tensor((0.299, 0.587, 0.114)).view(1, 3, 1, 1)).sum(1).clamp(min=1.0).log()
+    light = luminance(images).clamp(min=1.0).log()
     weight = (mask < 0.5).to(images)
     total = weight.sum((1, 2)).clamp(min=1.0)
     reach = _radius(*images.shape[-2:]).to(images)[None]

@@ -1,0 +1,165 @@
+"""Things that come along: a text, a badge, a ball, found by how it looks, wherever in the picture it is.
+
+Pictures are cut into overlapping patches, and patches that look alike (colour, contrast, direction of detail) are put
+together over all pictures. A thing is a kind of patch that few places of a picture show, and that answers follow
+*beyond the label and beyond the scene*: among pictures of one class whose surroundings speak for the same answer. That
+tells a text on a sea from the sea. Which kind it is, is looked for in one half of the pictures; what it does to answers
+is measured in the other.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from foveate.report.discovery.cues.cue import luminance
+from foveate.report.discovery.outlines import spread
+
+PATCHES = 8
+"""Patches side by side; each overlaps its neighbours by half."""
+KINDS = 24
+"""Kinds of patches that are told apart."""
+FEWEST = 2
+"""A picture shows a kind when it has at least so many patches of it."""
+LARGEST = 0.12
+"""A thing covers at most this share of a picture, in the median of those that show it."""
+SHOWN_BY = 12
+"""Pictures that must show a kind, and that must not, before anything is said."""
+SURELY = 3.5
+"""Standard errors by which answers must follow a kind of patch: chance makes one of 4,000 kinds do so."""
+STRATA = 3
+"""Parts the pictures of a class are divided into, by how much their surroundings speak for an answer."""
+
+
+def kinds_of_patches(images: Tensor, seed: int = 0) -> NDArray[np.int64]:
+    """Which of ``KINDS`` kinds every patch of the pictures ``uint8 [n, 3, H, W]`` is: ``[n, rows, columns]``.
+
+    The kinds are found in every second picture.
+
+    >>> flat = torch.full((6, 3, 32, 32), 90, dtype=torch.uint8)
+    >>> flat[::2, :, 4:12, 4:12] = 250
+    >>> kinds = kinds_of_patches(flat)
+    >>> kinds.shape, bool((kinds[1] == kinds[1, 0, 0]).all()), len(np.unique(kinds[0])) > 1
+    ((6, 15, 15), True, True)
+    """
+    from sklearn.cluster import KMeans
+
+    described = np.concatenate([_described(images[start : start + 64]) for start in range(0, len(images), 64)])
+    described -= described.mean((0, 1, 2))
+    described /= described.std((0, 1, 2)) + 1e-6
+    seen = described[::2].reshape(-1, described.shape[-1])[::2]
+    different = len(np.unique(seen.round(3), axis=0))
+    found = KMeans(min(KINDS, different), n_init=1, random_state=seed, max_iter=20).fit(seen)
+    return found.predict(described.reshape(-1, described.shape[-1])).reshape(described.shape[:3]).astype(np.int64)
+
+
+def _described(images: Tensor) -> NDArray[np.float32]:
+    """Each patch in numbers, ``[B, rows, columns, 10]``: mean colour, lightest and darkest place, contrast, and how
+    much changes across and down."""
+    x = images.float()
+    light = luminance(x)[:, None]
+    side, step = _sizes(x.shape[-2], x.shape[-1])
+    across = F.pad(light.diff(dim=3).abs(), (0, 1))
+    down = F.pad(light.diff(dim=2).abs(), (0, 0, 0, 1))
+
+    def mean(values: Tensor) -> Tensor:
+        return F.avg_pool2d(values, side, step)
+
+    def logarithm(values: Tensor) -> Tensor:
+        return (values + 2).log()
+
+    spread = (mean(light**2) - mean(light) ** 2).clamp(min=0).sqrt()
+    ways = [logarithm(mean(across)), logarithm(mean(down))]
+    ends = [F.max_pool2d(light, side, step), -F.max_pool2d(-light, side, step)]
+    parts = [mean(x), *ends, logarithm(spread), *ways, ways[0] - ways[1]]
+    return torch.cat(parts, 1).permute(0, 2, 3, 1).numpy()
+
+
+def _sizes(height: int, width: int) -> tuple[int, int]:
+    """Side of a patch and the step to the next, in pixels."""
+    side = max(2, min(height, width) // PATCHES)
+    return side, max(1, side // 2)
+
+
+def find_thing(
+    kinds: NDArray[np.int64],
+    labels: NDArray[np.int64],
+    answers: NDArray[np.int64],
+    spoken: dict[int, NDArray[np.float64]],
+) -> int | None:
+    """The kind of patch that answers follow most surely beyond label and surroundings; None where none is followed.
+
+    Args:
+        kinds: from :func:`kinds_of_patches`, ``[n, rows, columns]``.
+        labels, answers: ``[n]``.
+        spoken: how much each picture's surroundings speak for an answer, ``[n]``, by answer.
+    """
+    places = kinds.shape[1] * kinds.shape[2]
+    best: tuple[float, int] | None = None
+    for kind in range(int(kinds.max()) + 1):
+        many = (kinds == kind).sum((1, 2))
+        there = many >= FEWEST
+        if min(there.sum(), (~there).sum()) < SHOWN_BY or np.median(many[there]) > LARGEST * places:
+            continue
+        for answer in np.unique(answers[answers >= 0]):
+            by = strata(labels, spoken.get(int(answer)))
+            surely = follows(answers == answer, there, by)
+            if surely >= SURELY and (best is None or surely > best[0]):
+                best = (surely, kind)
+    return None if best is None else best[1]
+
+
+def strata(labels: NDArray[np.int64], speaks: NDArray[np.float64] | None) -> NDArray[np.int64]:
+    """Pictures of one label whose surroundings speak alike, as numbers ``[n]``.
+
+    >>> strata(np.array([0, 0, 0, 1, 1, 1]), np.array([0.1, 0.9, 0.5, 3.0, 1.0, 2.0])).tolist()
+    [0, 2, 1, 5, 3, 4]
+    """
+    out = labels * STRATA
+    if speaks is None:
+        return out
+    for label in np.unique(labels):
+        mine = np.flatnonzero(labels == label)
+        edges = np.quantile(speaks[mine], np.arange(1, STRATA) / STRATA)
+        out[mine] += np.searchsorted(edges, speaks[mine])
+    return out
+
+
+def follows(hit: NDArray[np.bool_], there: NDArray[np.bool_], by: NDArray[np.int64]) -> float:
+    """By how many standard errors ``hit`` is more frequent where something is ``there``, within the strata ``by``.
+
+    Reference: Mantel and Haenszel 1959, "Statistical aspects of the analysis of data from retrospective studies".
+
+    >>> hit, there = np.array([1, 1, 0, 0], dtype=bool), np.array([1, 1, 0, 0], dtype=bool)
+    >>> round(follows(hit, there, np.zeros(4)), 2), follows(hit, there, np.array([0, 0, 1, 1]))
+    (1.73, 0.0)
+    """
+    above = spread = 0.0
+    for stratum in np.unique(by):
+        mine = by == stratum
+        n, a, h = int(mine.sum()), int(there[mine].sum()), int(hit[mine].sum())
+        if n > 1:
+            above += float((hit & there)[mine].sum()) - a * h / n
+            spread += a * (n - a) * h * (n - h) / (n * n * (n - 1))
+    return above / math.sqrt(spread) if spread > 0 else 0.0
+
+
+def regions(kinds: NDArray[np.int64], kind: int, height: int, width: int) -> Tensor:
+    """Where pictures show a kind of patch, with a rim of half a patch, since the ends of a thing look like no patch of
+    it: ``uint8 [n, H, W]``; nothing where they show fewer than ``FEWEST`` patches.
+
+    >>> regions(np.array([[[1, 1, 0, 0, 0], *[[0] * 5] * 4]]), 1, 6, 6)[0].tolist()[0]
+    [1, 1, 1, 1, 0, 0]
+    """
+    side, step = _sizes(height, width)
+    out = torch.zeros(len(kinds), height, width, dtype=torch.uint8)
+    shown = kinds == kind
+    shown &= shown.sum((1, 2), keepdims=True) >= FEWEST
+    for row, down, across in np.argwhere(shown):
+        out[row, down * step : down * step + side, across * step : across * step + side] = 1
+    return spread(out.float(), step).to(torch.uint8)
