@@ -146,26 +146,28 @@ def spoken_for(
 
     ``within`` divides the images into parts ``[n]``, and only what the property says within a part counts.
 
-    Ridge regression onto the answers; every image is read by the fit that leaves it out, which for ridge regression
-    needs no second fit.
-
     >>> x = np.array([[0.0], [0.1], [0.2], [1.0], [1.1], [1.2]])
     >>> spoken_for(x, np.array([0, 0, 0, 1, 1, 1]))[1].round(1).tolist()[::3]
     [-0.0, 0.8]
     """
+    classes = np.unique(answers[answers >= 0])
+    hot = (answers[:, None] == classes).astype(np.float64)
+    for part in () if within is None else np.unique(within):
+        hot[within == part] -= hot[within == part].mean(0)
+    read = left_out(features, hot)
+    return {int(k): read[:, column] for column, k in enumerate(classes)}
+
+
+def left_out(features: NDArray[np.float64], targets: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What ridge regressions from ``features`` ``[n, d]`` say of ``targets`` ``[n, P]``; every image is read by the fit
+    that leaves it out, which for ridge regression needs no second fit."""
     spread = features.std(0)
     x = np.clip((features - features.mean(0))[:, spread > 1e-9] / spread[spread > 1e-9], -6, 6)
     x = np.concatenate([x, np.ones((len(x), 1))], 1)
     gram = x.T @ x + np.diag([max(1.0, 0.02 * len(x))] * (x.shape[1] - 1) + [1e-6])
     hat = x @ np.linalg.solve(gram, x.T)
-    own = np.clip(np.diag(hat), 0, 0.99)
-    out = {}
-    for k in np.unique(answers[answers >= 0]):
-        hot = (answers == k).astype(np.float64)
-        for part in () if within is None else np.unique(within):
-            hot[within == part] -= hot[within == part].mean()
-        out[int(k)] = (hat @ hot - own * hot) / (1 - own)
-    return out
+    own = np.clip(np.diag(hat), 0, 0.99)[:, None]
+    return np.asarray((hat @ targets - own * targets) / (1 - own))
 
 
 def donor_pools(

@@ -62,7 +62,7 @@ ALIKE = 0.6
 TAKES = 0.15
 """A mark that takes less than this share of the background's pull with it is a bit of the scene. Less than of a place
 that does not move: where mark and scene speak for the same class, each turns answers without the other."""
-ON_IT = 0.6
+ON_IT = 0.5
 """A thing is on the object when this share of it lies within the outlines."""
 TESTS = len(EXCHANGED) + 2
 """Experiments a model is put to: each cue, marks that sit anywhere, and a mark on the object."""
@@ -180,16 +180,13 @@ class Inquiry:
         Answers must follow it beyond what the cues that stand so far, and the background, say in the same images.
         """
         sheet = self.sheet
-        told = [self.features[key] for key in dict.fromkeys(["background", *(p.cue.key for p in standing)])
-                if key in self.features]  # fmt: skip
+        keys = dict.fromkeys(["background", *(pull.cue.key for pull in standing)])
+        told = [self.features[key] for key in keys if key in self.features]
         if not told or len(sheet) < FEWEST_TESTED:
             return False
         half = np.arange(len(sheet)) % 2 == 0
-        spoken = spoken_for(np.concatenate(told, 1), sheet.predictions)
         kinds = kinds_of_patches(sheet.images)
-        kind = find_thing(
-            kinds[half], sheet.labels[half], sheet.predictions[half], {k: values[half] for k, values in spoken.items()}
-        )
+        kind = find_thing(kinds, sheet.labels, sheet.predictions, np.concatenate(told, 1), half)
         if kind is None:
             return False
         marks = regions(kinds, kind, *sheet.images.shape[-2:])
@@ -213,6 +210,12 @@ class Inquiry:
         if self.marks is None:
             return
         beyond, explained = beyond_marks(self.sheet, self.marks), self.nesting.explained
+        there, mine = with_marks(self.sheet, self.marks), self.pulls[-1].pairs[:COMPARED]
+        own = pull_of_pairs(there, PUT, self.predict, mine)
+        for place in (pull.cue for pull in others if pull.cue.region is not None):
+            if pull_of_pairs(there, PUT.without(place), self.predict, mine) < STANDS * own:
+                explained[self.thing.key] = place
+                return
         for pull in others:
             if pull is whole or pull.cue.key == self.thing.key:
                 continue
@@ -224,8 +227,9 @@ class Inquiry:
             scene = self._scene(whole, beyond)
             if scene is not None and scene.value >= FOUND_GAP and scene.low >= FOUND_LOW:
                 self.nesting.holds[self.thing.key] = share_held(whole.value, scene.value)
-                explained.pop(whole.cue.key, None)
-            else:
+                if (by := explained.get(whole.cue.key)) is not None and by.key in explained:
+                    del explained[whole.cue.key]  # what seemed to explain it was the thing, and the scene still pulls
+            elif whole.cue.key not in explained:
                 self.nesting.holds[self.thing.key] = 1.0 if scene is None else share_held(whole.value, scene.value)
                 explained[whole.cue.key] = self.thing
         for key, by in list(explained.items()):  # what was explained by what is explained now

@@ -2,14 +2,11 @@
 
 Pictures are cut into overlapping patches, and patches that look alike (colour, contrast, direction of detail) are put
 together over all pictures. A thing is a kind of patch that few places of a picture show, and that answers follow
-*beyond the label and beyond the scene*: among pictures of one class whose surroundings speak for the same answer. That
-tells a text on a sea from the sea. Which kind it is, is looked for in one half of the pictures; what it does to answers
-is measured in the other.
+*beyond the label and beyond the scene*, once what these say is taken from both. That tells a text on a sea from the
+sea. Which kind it is, is looked for in one half of the pictures; what it does to answers is measured in the other.
 """
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 import torch
@@ -18,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foveate.report.discovery.cues.cue import luminance
+from foveate.report.discovery.experiments import left_out
 from foveate.report.discovery.outlines import spread
 
 PATCHES = 8
@@ -32,8 +30,6 @@ SHOWN_BY = 12
 """Pictures that must show a kind, and that must not, before anything is said."""
 SURELY = 3.5
 """Standard errors by which answers must follow a kind of patch: chance makes one of 4,000 kinds do so."""
-STRATA = 3
-"""Parts the pictures of a class are divided into, by how much their surroundings speak for an answer."""
 
 
 def kinds_of_patches(images: Tensor, seed: int = 0) -> NDArray[np.int64]:
@@ -90,63 +86,65 @@ def find_thing(
     kinds: NDArray[np.int64],
     labels: NDArray[np.int64],
     answers: NDArray[np.int64],
-    spoken: dict[int, NDArray[np.float64]],
+    told: NDArray[np.float64],
+    half: NDArray[np.bool_],
 ) -> int | None:
-    """The kind of patch that answers follow most surely beyond label and surroundings; None where none is followed.
+    """The kind of patch that answers follow most surely beyond the label and what else is told; None where none is.
 
     Args:
         kinds: from :func:`kinds_of_patches`, ``[n, rows, columns]``.
         labels, answers: ``[n]``.
-        spoken: how much each picture's surroundings speak for an answer, ``[n]``, by answer.
+        told: the surroundings, and other cues that answers may follow, in numbers, ``[n, d]``.
+        half: the pictures that may be looked at, ``[n]``.
     """
     places = kinds.shape[1] * kinds.shape[2]
-    best: tuple[float, int] | None = None
-    for kind in range(int(kinds.max()) + 1):
-        many = (kinds == kind).sum((1, 2))
-        there = many >= FEWEST
-        if min(there.sum(), (~there).sum()) < SHOWN_BY or np.median(many[there]) > LARGEST * places:
-            continue
-        for answer in np.unique(answers[answers >= 0]):
-            by = strata(labels, spoken.get(int(answer)))
-            surely = follows(answers == answer, there, by)
-            if surely >= SURELY and (best is None or surely > best[0]):
-                best = (surely, kind)
-    return None if best is None else best[1]
+    many = np.stack([(kinds == kind).sum((1, 2)) for kind in range(int(kinds.max()) + 1)], 1)
+    there = many >= FEWEST
+    able = [
+        kind
+        for kind in range(there.shape[1])
+        if min(there[half, kind].sum(), (~there[half, kind]).sum()) >= SHOWN_BY
+        and np.median(many[there[:, kind], kind]) <= LARGEST * places
+    ]
+    if not able:
+        return None
+    classes = np.unique(answers[answers >= 0])
+    sure = follows(answers[:, None] == classes, there[:, able], told, labels, half).max(0)
+    return able[int(sure.argmax())] if sure.max() >= SURELY else None
 
 
-def strata(labels: NDArray[np.int64], speaks: NDArray[np.float64] | None) -> NDArray[np.int64]:
-    """Pictures of one label whose surroundings speak alike, as numbers ``[n]``.
+def follows(
+    hits: NDArray[np.bool_],
+    there: NDArray[np.bool_],
+    told: NDArray[np.float64],
+    labels: NDArray[np.int64],
+    half: NDArray[np.bool_],
+) -> NDArray[np.float64]:
+    """By how many standard errors each of ``hits`` ``[n, A]`` goes with each of ``there`` ``[n, B]`` beyond the labels
+    and what is ``told`` ``[n, d]``: ``[A, B]``, over one ``half`` ``[n]``.
 
-    >>> strata(np.array([0, 0, 0, 1, 1, 1]), np.array([0.1, 0.9, 0.5, 3.0, 1.0, 2.0])).tolist()
-    [0, 2, 1, 5, 3, 4]
+    Both are freed of what labels and ``told`` say of them, each picture by a regression that leaves it out; what is
+    left of the two is multiplied.
+
+    Reference: Shah and Peters 2020, "The hardness of conditional independence testing and the generalised covariance
+    measure".
     """
-    out = labels * STRATA
-    if speaks is None:
-        return out
+    values = within_labels(np.concatenate([hits, there], 1).astype(np.float64), labels)
+    rest = (values - left_out(within_labels(told, labels), values))[half]
+    both = rest[:, : hits.shape[1], None] * rest[:, None, hits.shape[1] :]
+    return np.asarray(both.mean(0) / (both.std(0) + 1e-9) * np.sqrt(len(rest)))
+
+
+def within_labels(values: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.float64]:
+    """``values`` ``[n, d]`` less the mean of their label's.
+
+    >>> within_labels(np.array([[1.0], [3.0], [5.0]]), np.array([0, 0, 1])).tolist()
+    [[-1.0], [1.0], [0.0]]
+    """
+    out = values.copy()
     for label in np.unique(labels):
-        mine = np.flatnonzero(labels == label)
-        edges = np.quantile(speaks[mine], np.arange(1, STRATA) / STRATA)
-        out[mine] += np.searchsorted(edges, speaks[mine])
+        out[labels == label] -= out[labels == label].mean(0)
     return out
-
-
-def follows(hit: NDArray[np.bool_], there: NDArray[np.bool_], by: NDArray[np.int64]) -> float:
-    """By how many standard errors ``hit`` is more frequent where something is ``there``, within the strata ``by``.
-
-    Reference: Mantel and Haenszel 1959, "Statistical aspects of the analysis of data from retrospective studies".
-
-    >>> hit, there = np.array([1, 1, 0, 0], dtype=bool), np.array([1, 1, 0, 0], dtype=bool)
-    >>> round(follows(hit, there, np.zeros(4)), 2), follows(hit, there, np.array([0, 0, 1, 1]))
-    (1.73, 0.0)
-    """
-    above = spread = 0.0
-    for stratum in np.unique(by):
-        mine = by == stratum
-        n, a, h = int(mine.sum()), int(there[mine].sum()), int(hit[mine].sum())
-        if n > 1:
-            above += float((hit & there)[mine].sum()) - a * h / n
-            spread += a * (n - a) * h * (n - h) / (n * n * (n - 1))
-    return above / math.sqrt(spread) if spread > 0 else 0.0
 
 
 def regions(kinds: NDArray[np.int64], kind: int, height: int, width: int) -> Tensor:
