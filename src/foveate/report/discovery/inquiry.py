@@ -24,6 +24,7 @@ from foveate.report.discovery.experiments import (
     pull_of_pairs,
 )
 from foveate.report.discovery.judgement import HINT
+from foveate.report.discovery.lookalikes import beside_a_mark, how_it_lies, whose_colour
 from foveate.report.discovery.marks import MARK, PUT, Box, find_marks, mark_pairs, with_marks, without_marks
 from foveate.report.discovery.nested import (
     COMPARED,
@@ -35,6 +36,7 @@ from foveate.report.discovery.nested import (
     share_held,
     shared,
 )
+from foveate.report.discovery.probes import probe_all
 from foveate.report.gaps import FOUND_GAP
 
 MIMICS = 0.75
@@ -48,6 +50,8 @@ ALIKE = 0.6
 TAKES = 0.15
 """A mark that takes less than this share of the background's pull with it is a bit of the scene. Less than of a place
 that does not move: where mark and scene speak for the same class, each turns answers without the other."""
+GOES_WITH = 0.02
+"""What may belong to a class is exchanged only where chance would so rarely make the answers within it go with it."""
 TESTS = len(EXCHANGED) + 2
 """Experiments a model is put to: each cue, marks that sit anywhere, and a mark on the object."""
 
@@ -87,6 +91,9 @@ class Inquiry:
         if len(accused) > 1:
             self.nesting = disentangle(self.sheet, self.predict, accused, self.features)
             from_closer(self.sheet, self.predict, accused, self.nesting)
+            how_it_lies(self.sheet, self.predict, accused, self.nesting)
+            beside_a_mark(accused, self.nesting)
+            whose_colour(self.sheet, self.predict, accused, self.nesting)
         self._colours_of_the_picture(accused)
         whole = next((pull for pull in accused if pull.cue.key == "background"), None)
         if whole is not None:
@@ -113,6 +120,8 @@ class Inquiry:
 
     def _pull(self, cue: Cue) -> Pull | None:
         """One cue; where its cut is only estimated and turns answers, the generous cut too."""
+        if cue.within_class and not self._goes_with(cue):
+            return None
         if cue.measure is not None and not shared(self.sheet, cue):
             cue = cue.outside()
         found = measure_pull(self.sheet, cue, self.predict, plan=self._plan(cue), seed=self.seed)
@@ -123,6 +132,14 @@ class Inquiry:
             self.sheet, cue, self.predict, plan=plan, drawn=np.asarray(found.pairs, dtype=np.int64), seed=self.seed
         )
         return replace(found, generous=wide)
+
+    def _goes_with(self, cue: Cue) -> bool:
+        """Whether the answers within the classes go with a cue in the images as they are."""
+        probes = probe_all(
+            {cue.key: self.features[cue.key]}, self.sheet.predictions, "answers", within=self.sheet.labels,
+            seed=self.seed,
+        )  # fmt: skip
+        return bool(probes) and probes[0].p < GOES_WITH
 
     def _on_the_object(self) -> None:
         """Look for a mark on the object in every second image; if there is one, exchange it in the others.
