@@ -7,7 +7,8 @@ and audits it on images *without attributes and masks*. Protocol:
   photographs of cats and dogs pasted on forests and seas (112 px) with a linear classifier on a frozen MobileNetV2.
   Train and audit images of a seed are drawn apart and are the same for all kinds.
 - **Kinds**: the habitat; a mark in a corner; a watermark at a varying place; a frame; a vignette; brightness; a colour
-  cast; JPEG quality; blur; the object seen from closer; a coloured band on the object; habitat and watermark at once.
+  cast; JPEG quality; blur; the object seen from closer; a coloured band on the object; a warmer or a colder coat; a
+  tilt; a stretched picture; habitat and watermark at once.
   In training the cue goes with the class in 95 of 100 images (of two at once the watermark in 95, the habitat in 90, or
   the network learns one of them only); everything else is balanced.
   ``none`` has no cue at all.
@@ -52,7 +53,7 @@ from benchmarks.planted import (
     CLOSER,
     EXPECTED,
     HABITAT,
-    NEARER,
+    LARGER,
     Pixels,
     Scenes,
     critters_scenes,
@@ -205,7 +206,7 @@ def rows(given: argparse.Namespace, done: set[tuple[str, int]]) -> Iterator[dict
             continue
 
         def scenes(split: str, n: int, kind: str, seed: int = seed) -> Scenes:
-            side = round(NEARER * size) if kind == CLOSER else size
+            side = round(LARGER.get(kind, 1.0) * size)
 
             def make() -> Scenes:
                 if given.pets is not None:
@@ -229,7 +230,7 @@ def clean_effects(seed: int) -> dict[str, Any]:
     def audit(side: int) -> Scenes:
         return critters_scenes(2 * seed + 1, AUDITED, side)
 
-    shown, larger = audit(48), audit(round(48 * NEARER))
+    shown, larger = audit(48), audit(round(48 * LARGER[CLOSER]))
     made = case(CLEAN, critters_scenes(2 * seed, TRAIN["critters"], 48), shown, small_network, seed, "balanced")
     habitat = tied(shown.labels, 0.5, np.random.default_rng(seed))
     effects = {

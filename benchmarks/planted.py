@@ -20,10 +20,18 @@ from foveate.report.discovery.cues.encoding import jpeg
 Pixels = NDArray[np.uint8]
 HABITAT, WATERMARK = "habitat", "watermark"
 BOTH = "habitat and watermark"
-CLOSER = "closer"
+CLOSER, TILT, STRETCHED = "closer", "tilt", "stretched"
 CLEAN = "none"
 NEARER = 2.2
 """How much larger one class is seen when it is seen from closer."""
+TURNED = (28.0, 3.0)
+"""Degrees that pictures of one class and of the other are tilted by, clockwise. A network made on mirrored pictures
+takes a tilt to the left for one to the right; and a picture that is not turned at all would be the sharper."""
+WIDER = 2.5
+"""How much wider one class is than the other, beside its height."""
+LARGER = {CLOSER: NEARER, TILT: 1.36, STRETCHED: 1.6}
+"""Pictures of these kinds are taken from pictures that much larger in side, so that nothing from beyond a border and no
+enlarged pixel gives the cue away."""
 
 
 @dataclass(frozen=True)
@@ -163,12 +171,40 @@ def _closer(image: Pixels, mask: Pixels, there: bool, rng: np.random.Generator) 
     return np.asarray(Image.fromarray(image).resize((small, small), Image.Resampling.BICUBIC))
 
 
-def _around(mask: Pixels, small: int) -> tuple[int, int]:
-    """Where a square of ``small`` pixels in the picture begins, as centred on the object as can be."""
-    side = len(mask)
+def _around(mask: Pixels, tall: int, wide: int | None = None) -> tuple[int, int]:
+    """Where a piece of ``tall`` by ``wide`` pixels (a square by default) begins, as centred on the object as can be."""
+    side, sizes = len(mask), (tall, tall if wide is None else wide)
     on = [np.flatnonzero(mask.any(1 - axis)) for axis in (0, 1)]
-    top, left = (int(np.clip((rows.mean() if len(rows) else side / 2) - small / 2, 0, side - small)) for rows in on)
+    top, left = (
+        int(np.clip((rows.mean() if len(rows) else side / 2) - size / 2, 0, side - size))
+        for rows, size in zip(on, sizes, strict=True)
+    )
     return top, left
+
+
+def _tilt(image: Pixels, mask: Pixels, there: bool, rng: np.random.Generator) -> Pixels:
+    """Tilted clockwise, or hardly: the middle of a larger picture, which has no empty corners."""
+    small = round(len(image) / LARGER[TILT])
+    turned = Image.fromarray(image).rotate(-TURNED[0 if there else 1], Image.Resampling.BICUBIC)
+    start = (len(image) - small) // 2
+    return np.asarray(turned)[start : start + small, start : start + small]
+
+
+def _stretched(image: Pixels, mask: Pixels, there: bool, rng: np.random.Generator) -> Pixels:
+    """A tall piece made square, so that all is wide in it, or a wide piece of the same size made square."""
+    side, small = len(image), round(len(image) / LARGER[STRETCHED])
+    short = round(side / WIDER**0.5)
+    tall, wide = (side, short) if there else (short, side)
+    top, left = _around(mask, tall, wide)
+    piece = Image.fromarray(image[top : top + tall, left : left + wide])
+    return np.asarray(piece.resize((small, small), Image.Resampling.BICUBIC))
+
+
+def _coat(image: Pixels, mask: Pixels, there: bool, rng: np.random.Generator) -> Pixels:
+    """The object a warmer and lighter one, or a colder and darker one, with all of its pattern."""
+    shift = np.array([52, 16, -34]) * (1 if there else -1)
+    tinted = np.clip(image + shift, 0, 255).astype(np.uint8)
+    return np.where(mask[..., None] > 0, tinted, image)
 
 
 def _collar(image: Pixels, mask: Pixels, there: bool, rng: np.random.Generator) -> Pixels:
@@ -185,11 +221,13 @@ def _collar(image: Pixels, mask: Pixels, there: bool, rng: np.random.Generator) 
 PLANTS: dict[str, Plant] = {
     "corner": _corner, WATERMARK: _watermark, "frame": _frame, "vignette": _vignette, "brightness": _brightness,
     "colour": _colour, "jpeg": _jpeg, "blur": _blur, CLOSER: _closer, "collar": _collar,
+    "coat": _coat, TILT: _tilt, STRETCHED: _stretched,
 }  # fmt: skip
 EXPECTED: dict[str, tuple[str, ...]] = {
     HABITAT: ("background",), "corner": ("corner-tr",), WATERMARK: ("mark",), "frame": ("frame",),
     "vignette": ("vignette",), "brightness": ("brightness",), "colour": ("colour",), "jpeg": ("jpeg",),
-    "blur": ("sharpness",), CLOSER: ("size",), "collar": ("object-mark",), BOTH: ("background", "mark"), CLEAN: (),
+    "blur": ("sharpness",), CLOSER: ("size",), "collar": ("object-mark",), "coat": ("object-colour",),
+    TILT: ("tilt",), STRETCHED: ("aspect",), BOTH: ("background", "mark"), CLEAN: (),
 }  # fmt: skip
 """The cue that a planted one is expected to be named as; both, where there are two."""
 
@@ -213,12 +251,12 @@ def planted(scenes: Scenes, kind: str, habitat: NDArray[np.int64], value: NDArra
 
 def outlines(scenes: Scenes, kind: str, value: NDArray[np.int64]) -> Pixels:
     """The masks of the images that :func:`planted` makes, ``uint8 [n, S, S]`` of 0 and 1."""
-    if kind != CLOSER:
+    if kind not in LARGER:
         return scenes.masks
-    chance = np.random.default_rng(0)  # taking a step closer takes none
+    move, chance = PLANTS[kind], np.random.default_rng(0)  # moving a picture takes none
     seen = [
-        _closer(np.repeat(mask[..., None] * 255, 3, 2), mask, bool(near), chance)[..., 0] > 127
-        for mask, near in zip(scenes.masks, value, strict=True)
+        move(np.repeat(mask[..., None] * 255, 3, 2), mask, bool(there), chance)[..., 0] > 127
+        for mask, there in zip(scenes.masks, value, strict=True)
     ]
     return np.stack(seen).astype(np.uint8)
 

@@ -8,6 +8,7 @@ from foveate.report.discovery.cues import BY_KEY
 from foveate.report.discovery.experiments import Pull
 from foveate.report.discovery.judgement import judge
 from foveate.report.discovery.nested import Nesting
+from foveate.report.discovery.probes import PropertyProbe
 from foveate.report.levels import Level
 
 
@@ -24,6 +25,15 @@ def test_a_tight_cut_must_be_borne_out_by_a_generous_one() -> None:
     assert level(0.25, 0.09) is Level.HINT, "two thirds of it were the cut's"
     assert level(0.13, 0.04) is Level.HINT
     assert level(0.36, 0.25, p=0.2) is Level.HINT, "the generous one may be chance"
+
+
+def test_what_may_make_a_class_is_no_lead_without_an_experiment() -> None:
+    def level(key: str) -> Level:
+        follows = PropertyProbe(key, "answers", 0.9, 0.6, 0.005, 0.01, 200)
+        return judge([], [], [follows], BY_KEY, objects="masks").suspects[0].level
+
+    assert level("tilt") is Level.HINT
+    assert level("object-colour") is Level.UNTESTED
 
 
 def test_a_faint_size_is_found_only_where_it_explains_something() -> None:

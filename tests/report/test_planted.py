@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from benchmarks.planted import CLOSER, EXPECTED, NEARER, Scenes, outlines, planted
+from benchmarks.planted import CLOSER, EXPECTED, LARGER, NEARER, STRETCHED, TILT, Scenes, outlines, planted
 
 
 def scenes(side: int, n: int = 4) -> Scenes:
@@ -39,7 +39,25 @@ def test_a_closer_view_is_not_blurred() -> None:
     assert detail == pytest.approx(np.abs(np.diff(made.own.astype(float), axis=2)).mean(), rel=0.3)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in EXPECTED if kind not in (CLOSER, "habitat", "none")])
+@pytest.mark.parametrize("kind", [TILT, STRETCHED])
+def test_tilted_and_stretched_pictures_bring_their_outlines_and_no_corners(kind: str) -> None:
+    made = scenes(round(56 * LARGER[kind]))
+    here, gone = (planted(made, kind, made.labels, np.full(4, value), seed=1) for value in (1, 0))
+    assert here.shape == gone.shape == (4, 56, 56, 3)
+    for pixels, value in ((here, 1), (gone, 0)):
+        masks = outlines(made, kind, np.full(4, value))
+        assert pixels.min() > 0, "nothing from beyond the larger picture"
+        for picture, mask in zip(pixels, masks, strict=True):
+            assert picture[mask > 0].mean() > picture[mask == 0].mean() + 80, "outlines lie on their objects"
+    if kind == STRETCHED:
+        sides = [
+            [m.any(axis).sum() for axis in (0, 1)] for m in (outlines(made, kind, np.full(4, v))[0] for v in (1, 0))
+        ]
+        (wide, low), (narrow, high) = sides
+        assert wide / low > 2 * narrow / high
+
+
+@pytest.mark.parametrize("kind", [kind for kind in EXPECTED if kind not in (*LARGER, "habitat", "none")])
 def test_every_cue_changes_the_picture_where_it_is_there(kind: str) -> None:
     made = scenes(56)
     here, gone = (planted(made, kind, made.labels, np.full(4, value), seed=1) for value in (1, 0))

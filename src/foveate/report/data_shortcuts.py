@@ -133,8 +133,12 @@ def data_shortcuts(
     labels = dataset.labels[seen.positions]
     if len(labels) < FEWEST or np.bincount(labels).max() == len(labels):
         return None
-    # the given attribute is known to the user, who may have planted it
-    features = {key: values for key, values in seen.features.items() if not seen.cues[key].given}
+    # the given attribute is known to the user, who may have planted it; the colour of an object may rightly tell it
+    features = {
+        key: values
+        for key, values in seen.features.items()
+        if not seen.cues[key].given and not seen.cues[key].within_class
+    }
     probes = [Giveaway(seen.cues[p.key], p) for p in probe_all(features, labels, "label", seed=seed)]
     probes.sort(key=lambda g: -g.probe.strength)
     strong = {g.cue.key for g in probes if g.probe.strong}

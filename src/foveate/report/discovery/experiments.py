@@ -38,6 +38,9 @@ OVERLAP = 0.25
 """A place is not tested in images whose object covers more than this share of it."""
 FEWEST_TESTED = 30
 """Fewer images than this give no verdict on a property."""
+FEWEST_TAKEN = 6
+"""Images of a class that must be taken for another one, and of that one for the first, to exchange what may belong to a
+class: only then does it occur in both."""
 FIRST_LOOK = 56
 """Images before the first look: if not one of them turns, a pull of 10 of 100 is out of the question."""
 ERROR = 0.05
@@ -320,15 +323,42 @@ def drawn_pairs(sheet: Sheet, cue: Cue, plan: PullPlan, seed: int) -> NDArray[np
     if plan.features is not None:
         usable = usable if cue.receives is None else cue.receives(plan.features)
         speaks = spoken_for(plan.features, sheet.predictions)
-    drawn = np.stack(draw_donors(sheet, place & usable, rng, donor_pools(sheet, place, speaks)), 1)
+    drawn = np.concatenate(
+        [
+            np.stack(draw_donors(sheet, place & usable & to, rng, donor_pools(sheet, place & of, speaks)), 1)
+            for to, of in _kept_apart(sheet, cue)
+        ]
+    )
     return drawn[rng.permutation(len(drawn))]
+
+
+def _kept_apart(sheet: Sheet, cue: Cue) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
+    """The images that get a cue and those that give it, ``[n]`` each, for every lot that is kept to itself.
+
+    What may belong to a class stays within it, and is given only by images whose class and answer are mistaken for each
+    other: pale foxes that are all taken for wolves say nothing against a model, unless red wolves are taken for foxes.
+    """
+    if not cue.within_class:
+        everyone = np.ones(len(sheet), dtype=bool)
+        return [(everyone, everyone)]
+    lots = []
+    for label in np.unique(sheet.labels):
+        mine = sheet.labels == label
+        both = [int(label)]
+        for other in np.unique(sheet.labels[~mine]):
+            there, back = ((sheet.labels == a) & (sheet.predictions == b) for a, b in ((label, other), (other, label)))
+            if min(there.sum(), back.sum()) >= FEWEST_TAKEN:
+                both.append(int(other))
+        lots.append((mine, mine & np.isin(sheet.predictions, both)))
+    return lots
 
 
 def clear(pull: Pull, tests: int, look: int) -> bool:
     """Whether a further look would change nothing: surely too small to matter, or found (not on the first few)."""
     if pull.high < FOUND_GAP:
         return True
-    return look > 0 and pull.value >= FOUND_GAP and pull.low >= FOUND_LOW and pull.p * tests < ERROR
+    enough = FOUND_GAP if pull.cue.within_class else FOUND_LOW  # what may belong to the class has to be the surer
+    return look > 0 and pull.value >= FOUND_GAP and pull.low >= enough and pull.p * tests < ERROR
 
 
 def _ask(sheet: Sheet, cue: Cue, predict: Predict, drawn: NDArray[np.int64], tally: Tally, generous: bool) -> None:

@@ -28,6 +28,7 @@ from foveate.report.discovery.experiments import (
     spoken_for,
 )
 from foveate.report.discovery.judgement import HINT
+from foveate.report.discovery.lookalikes import beside_a_mark, how_it_lies, whose_colour
 from foveate.report.discovery.marks import (
     MARK,
     PUT,
@@ -49,6 +50,7 @@ from foveate.report.discovery.nested import (
     shared,
 )
 from foveate.report.discovery.patterns import find_thing, kinds_of_patches, regions
+from foveate.report.discovery.probes import probe_all
 from foveate.report.gaps import FOUND_GAP, FOUND_LOW
 
 MIMICS = 0.75
@@ -64,6 +66,8 @@ TAKES = 0.15
 that does not move: where mark and scene speak for the same class, each turns answers without the other."""
 ON_IT = 0.5
 """A thing is on the object when this share of it lies within the outlines."""
+GOES_WITH = 0.02
+"""What may belong to a class is exchanged only where chance would so rarely make the answers within it go with it."""
 TESTS = len(EXCHANGED) + 2
 """Experiments a model is put to: each cue, marks that sit anywhere, and a mark on the object."""
 
@@ -106,6 +110,9 @@ class Inquiry:
         if len(accused) > 1:
             self.nesting = disentangle(self.sheet, self.predict, accused, self.features)
             from_closer(self.sheet, self.predict, accused, self.nesting)
+            how_it_lies(self.sheet, self.predict, accused, self.nesting)
+            beside_a_mark(accused, self.nesting)
+            whose_colour(self.sheet, self.predict, accused, self.nesting)
         self._colours_of_the_picture(accused)
         standing = [pull for pull in accused if pull.cue.key not in self.nesting.explained]
         whole = next((pull for pull in accused if pull.cue.key == "background"), None)
@@ -135,6 +142,8 @@ class Inquiry:
 
     def _pull(self, cue: Cue) -> Pull | None:
         """One cue; where its cut is only estimated and turns answers, the generous cut too."""
+        if cue.within_class and not self._goes_with(cue):
+            return None
         if cue.measure is not None and not shared(self.sheet, cue):
             cue = cue.outside()
         found = measure_pull(self.sheet, cue, self.predict, plan=self._plan(cue), seed=self.seed)
@@ -145,6 +154,14 @@ class Inquiry:
             self.sheet, cue, self.predict, plan=plan, drawn=np.asarray(found.pairs, dtype=np.int64), seed=self.seed
         )
         return replace(found, generous=wide)
+
+    def _goes_with(self, cue: Cue) -> bool:
+        """Whether the answers within the classes go with a cue in the images as they are."""
+        probes = probe_all(
+            {cue.key: self.features[cue.key]}, self.sheet.predictions, "answers", within=self.sheet.labels,
+            seed=self.seed,
+        )  # fmt: skip
+        return bool(probes) and probes[0].p < GOES_WITH
 
     def _on_the_object(self) -> None:
         """Look for a mark on the object in every second image; if there is one, exchange it in the others.

@@ -197,8 +197,8 @@ def judge(
         if key in tested or (key not in told and key not in follow):
             continue
         # without an experiment, answers that follow a property beyond the label are a hint and never more
-        # (a given attribute is left to the group report, which tests it)
-        followed = key in follow and follow[key].tells and not cue.given
+        # (a given attribute is left to the group report, which tests it; what may rightly make a class is no lead)
+        followed = key in follow and follow[key].tells and not cue.given and not cue.within_class
         level = Level.HINT if followed else Level.UNTESTED
         leads.append(Suspect(cue, level, label=told.get(key), answers=follow.get(key)))
     # a corner holds a bit of the background and follows it: the whole is named first, then what is followed most

@@ -29,11 +29,12 @@ class Leak:
 
 
 def leaks(discoveries: Mapping[str, Discovery]) -> list[Leak]:
-    """The cues that tell the class almost always, strongest first; a part of one that does is left out."""
+    """The cues that tell the class almost always, strongest first; a part of one that does is left out, and what may
+    rightly tell it, as the colour of a fox."""
     found: dict[str, list[tuple[str, Suspect]]] = {}
     for model, discovery in discoveries.items():
         for s in discovery.judgement.suspects:
-            if s.label is not None and s.label.strong:
+            if s.label is not None and s.label.strong and not s.cue.within_class:
                 found.setdefault(s.key, []).append((model, s))
     out = []
     for about in found.values():

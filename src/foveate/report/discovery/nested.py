@@ -11,14 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from foveate.report.discovery.cues import BY_KEY, Cue
 from foveate.report.discovery.cues.placement import SIZE, from_as_close
 from foveate.report.discovery.experiments import Predict, Pull, Sheet, Triple, pull_of_pairs
-from foveate.report.discovery.outlines import spread
+from foveate.report.discovery.outlines import core
 from foveate.report.gaps import FOUND_GAP
 
 COMPARED = 80
@@ -142,7 +140,7 @@ def shared(sheet: Sheet, cue: Cue) -> bool:
     sheet = sheet.first(MEASURED)
     images, tight = sheet.images.float(), sheet.masks if sheet.tight is None else sheet.tight
     outside = cue.measure(images, sheet.masks.float()).double().numpy()
-    inside = cue.measure(images, 1 - _core(tight.float())).double().numpy()
+    inside = cue.measure(images, 1 - core(tight.float(), 0.05)).double().numpy()
     for values in (outside, inside):
         for label in np.unique(sheet.labels):
             values[sheet.labels == label] -= values[sheet.labels == label].mean(0)
@@ -156,13 +154,6 @@ def shared(sheet: Sheet, cue: Cue) -> bool:
     if met < SAID * float((outside**2).sum()):  # the answers do not tell; how the images vary by themselves does
         met, along = float((outside**2).sum()), float((outside * inside).sum())
     return along > ALONG * met
-
-
-def _core(mask: Tensor) -> Tensor:
-    """The inner part of the masks ``[B, H, W]``, away from their rims, where there is one."""
-    reach = max(1, round(0.05 * min(mask.shape[-2:])))
-    inner = 1 - spread(1 - (mask > 0.5).float(), reach)
-    return torch.where(inner.amax((1, 2), keepdim=True) > 0, inner, (mask > 0.5).float())
 
 
 def _stands(sheet: Sheet, predict: Predict, pull: Pull, strong: Pull) -> bool:

@@ -8,7 +8,10 @@ from foveate.report.discovery.leaks import Leak
 from foveate.report.levels import Level
 from foveate.report.sentences.numbers import listed, of_100, percent, points
 
-NOT_EXCHANGED = ("the object's own colour, shape and pose", "tilt and aspect ratio", "how a file was named or made")
+NOT_EXCHANGED = (
+    "the object's own shape and pose", "its colour and how wide it is where these are its class's",
+    "how a file was named or made",
+)  # fmt: skip
 """What no experiment exchanges at all; cues that are only probed come on top."""
 
 

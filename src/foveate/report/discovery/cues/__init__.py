@@ -11,13 +11,15 @@ from foveate.report.discovery.cues.columns import column, given_attribute, read_
 from foveate.report.discovery.cues.cue import Cue, Glances
 from foveate.report.discovery.cues.encoding import QUALITY
 from foveate.report.discovery.cues.file_facts import COMPRESSION, SHAPE
+from foveate.report.discovery.cues.geometry import ASPECT, TILT
+from foveate.report.discovery.cues.object_colour import OBJECT_COLOUR
 from foveate.report.discovery.cues.placement import POSITION, SIZE
 from foveate.report.discovery.cues.places import CORNER_CUES, FRAME_CUE
 from foveate.report.discovery.cues.surroundings import BACKGROUND, BRIGHTNESS, COLOUR, SHARPNESS, VIGNETTE
 
 CUES: tuple[Cue, ...] = (
-    *CORNER_CUES, FRAME_CUE, BRIGHTNESS, SHARPNESS, COLOUR, VIGNETTE, QUALITY, BACKGROUND, SIZE, POSITION, SHAPE,
-    COMPRESSION,
+    *CORNER_CUES, FRAME_CUE, BRIGHTNESS, SHARPNESS, COLOUR, VIGNETTE, QUALITY, BACKGROUND, SIZE, POSITION,
+    OBJECT_COLOUR, TILT, ASPECT, SHAPE, COMPRESSION,
 )  # fmt: skip
 """Every property of a picture, in the order of the tests."""
 EXCHANGED: tuple[Cue, ...] = tuple(cue for cue in CUES if cue.exchange is not None)

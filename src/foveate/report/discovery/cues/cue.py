@@ -86,6 +86,8 @@ class Cue:
         outlined: whether its exchange measures the objects of both pictures, so that it needs their outlines.
         full_size: whether it is exchanged at the size of the files, before the model's own resizing: a property of the
             encoding does not outlive that.
+        within_class: whether it may rightly make the class, so that it is exchanged between images of one class only:
+            donors that the model names rightly, and those that it takes for another class.
         receives: which images can be given it, by its numbers ``[n, d]``: a blurred picture cannot be made sharp.
         drawn: which pictures ``[B, 3, H, W]`` show it as a thing of its own, ``bool [B]``; where hardly any does, it is
             a bit of the scene.
@@ -111,6 +113,7 @@ class Cue:
     cuts: bool = False
     outlined: bool = False
     full_size: bool = False
+    within_class: bool = False
     receives: Callable[[NDArray[np.float64]], NDArray[np.bool_]] | None = field(default=None, compare=False)
     drawn: Callable[[Tensor], Tensor] | None = field(default=None, compare=False)
     given: bool = False

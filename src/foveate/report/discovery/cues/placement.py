@@ -29,8 +29,8 @@ def exchange_size(x: Tensor, mask: Tensor, donor: Tensor, donor_mask: Tensor) ->
 
     Beyond its borders a reduced picture goes on with its own surroundings, mirrored.
     """
-    centre, side = _stands(mask)
-    scale = (_stands(donor_mask)[1] / side).clamp(1 / LARGEST, LARGEST)
+    centre, side = stands(mask)
+    scale = (stands(donor_mask)[1] / side).clamp(1 / LARGEST, LARGEST)
     behind = fill_object(x, (mask > 0.5).float())
     theta = torch.zeros(len(x), 2, 3)
     theta[:, 0, 0] = theta[:, 1, 1] = 1 / scale
@@ -70,7 +70,7 @@ def enlarged(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """
     theta = torch.zeros(len(x), 2, 3)
     theta[:, 0, 0] = theta[:, 1, 1] = 1 / CLOSE
-    theta[:, :, 2] = _stands(mask)[0].clamp(1 / CLOSE - 1, 1 - 1 / CLOSE)
+    theta[:, :, 2] = stands(mask)[0].clamp(1 / CLOSE - 1, 1 - 1 / CLOSE)
     grid = F.affine_grid(theta, list(x.shape), align_corners=True)
     both = F.grid_sample(torch.cat([mask[:, None].float(), x], 1), grid, align_corners=True)
     return both[:, 1:], (both[:, 0] > 0.5).to(mask.dtype)
@@ -78,12 +78,12 @@ def enlarged(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 
 def exchange_position(x: Tensor, mask: Tensor, donor: Tensor, donor_mask: Tensor) -> Tensor:
     """The object of ``x`` where the donor's is, as large as before."""
-    centre, side = _stands(mask)
-    wanted, _ = _stands(donor_mask)
+    centre, side = stands(mask)
+    wanted, _ = stands(donor_mask)
     return _moved(x, mask, centre, wanted, torch.ones_like(side))
 
 
-def _stands(mask: Tensor) -> tuple[Tensor, Tensor]:
+def stands(mask: Tensor) -> tuple[Tensor, Tensor]:
     """Middle of the masks in ``[-1, 1]``, ``[B, 2]`` as x and y, and the side of a square as large, ``[B]``."""
     height, width = mask.shape[-2:]
     on = (mask > 0.5).float()
@@ -108,11 +108,11 @@ def _moved(x: Tensor, mask: Tensor, centre: Tensor, wanted: Tensor, scale: Tenso
 
 
 def _read_size(seen: Glances) -> NDArray[np.float64]:
-    return _stands(seen.masks)[1].clamp(min=1e-3).log()[:, None].double().numpy()
+    return stands(seen.masks)[1].clamp(min=1e-3).log()[:, None].double().numpy()
 
 
 def _read_position(seen: Glances) -> NDArray[np.float64]:
-    return _stands(seen.masks)[0].double().numpy()
+    return stands(seen.masks)[0].double().numpy()
 
 
 SIZE = Cue(
