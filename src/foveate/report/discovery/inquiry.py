@@ -10,32 +10,35 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from foveate.report.discovery.cues import EXCHANGED, Cue
+from foveate.report.discovery.cues import BY_KEY, EXCHANGED, Cue
 from foveate.report.discovery.cues.object_mark import OBJECT_MARK, find_mark, marked, object_mark
+from foveate.report.discovery.donors import drawn_pairs
 from foveate.report.discovery.experiments import (
     ERROR,
     Pull,
     PullPlan,
     Sheet,
-    drawn_pairs,
     exchange,
     measure_pull,
     planned_looks,
     pull_of_pairs,
 )
-from foveate.report.discovery.judgement import HINT
+from foveate.report.discovery.judgement import HINT, borne_out, level_of, of_both_cuts
 from foveate.report.discovery.marks import MARK, PUT, Box, find_marks, mark_pairs, with_marks, without_marks
 from foveate.report.discovery.nested import (
     COMPARED,
     STANDS,
+    WORTH,
     Nesting,
     disentangle,
     from_closer,
     left_over,
     share_held,
     shared,
+    wholes,
 )
 from foveate.report.gaps import FOUND_GAP
+from foveate.report.levels import Level
 
 MIMICS = 0.75
 """A property of the whole picture that loses a quarter of its pull with the marks comes from them: windows seldom hold
@@ -63,6 +66,7 @@ class Inquiry:
         named: scores to the classes they name ``[B]``, negative for none.
         estimated: whether masks are guesses, so that a tight cut needs a generous one to bear it out.
         deadline: a moment of :func:`time.monotonic` after which no further look is begun.
+        sure: whether the masks are good enough to accuse on their ground.
         pulls, nesting, marks: what was found.
     """
 
@@ -73,12 +77,13 @@ class Inquiry:
     estimated: bool = False
     seed: int = 0
     deadline: float | None = None
+    sure: bool = True
     pulls: list[Pull] = field(default_factory=list)
     nesting: Nesting = field(default_factory=Nesting)
     marks: dict[int, Box] = field(default_factory=dict)
 
     def run(self) -> Inquiry:
-        for cue in EXCHANGED:
+        for cue in sorted(EXCHANGED, key=lambda cue: cue.part_of is not None):  # a whole before its parts
             found = self._pull(cue)
             if found is not None:
                 self.pulls.append(found)
@@ -106,7 +111,18 @@ class Inquiry:
 
     def _plan(self, cue: Cue, generous: bool = False) -> PullPlan:
         looks = planned_looks(len(self.sheet))
-        return PullPlan(looks, TESTS, self.features.get(cue.key), generous, self._late)
+        return PullPlan(looks, TESTS, self.features.get(cue.key), generous, self._late, small=self._small(cue))
+
+    def _small(self, cue: Cue) -> float:
+        """A pull surely under this needs no further look.
+
+        Where the background is found, a part of it that pulls less than ``WORTH`` of that is a bit of it, however sure.
+        """
+        whole = next((pull for pull in self.pulls if pull.cue.key == "background" and self.sure), None)
+        if whole is None or BY_KEY.get(cue.key) is None or whole.cue.key not in wholes(cue):
+            return FOUND_GAP
+        found = of_both_cuts(level_of(whole, whole.p * TESTS), whole) is Level.FOUND
+        return max(FOUND_GAP, WORTH * whole.value) if found else FOUND_GAP
 
     def _late(self) -> bool:
         return self.deadline is not None and time.monotonic() > self.deadline
@@ -118,7 +134,7 @@ class Inquiry:
         found = measure_pull(self.sheet, cue, self.predict, plan=self._plan(cue), seed=self.seed)
         if found is None or not (cue.cuts and self.estimated) or not accuses(found):
             return found
-        plan = self._plan(cue, generous=True)
+        plan = replace(self._plan(cue, generous=True), enough=borne_out(found))
         wide = measure_pull(
             self.sheet, cue, self.predict, plan=plan, drawn=np.asarray(found.pairs, dtype=np.int64), seed=self.seed
         )
@@ -139,7 +155,7 @@ class Inquiry:
         cue = object_mark(mark)
         share = marked(sheet.images, sheet.masks, mark).mean((1, 2)).double().numpy()[:, None]
         plan = replace(self._plan(cue), features=share)
-        drawn = drawn_pairs(sheet, cue, plan, self.seed)
+        drawn = drawn_pairs(sheet, cue, share, self.seed)
         found = measure_pull(sheet, cue, self.predict, plan=plan, drawn=drawn[~half[drawn[:, 0]]], seed=self.seed)
         if found is not None:
             self.pulls.append(found)
