@@ -3,7 +3,8 @@
 ``python -m benchmarks.audit_cost --pets FOLDER`` composes cats and dogs on forests and seas (strength 0.95), fits
 linear classifiers to a frozen MobileNetV2 on different draws, and audits them on photographs without attributes and
 masks. The feature store is empty at the start. Run it on two versions of the code (``PYTHONPATH``) to compare them:
-the images, the models and the seeds are the same.
+the images, the models and the seeds are the same. These models share a network, which sees every picture once for all
+of them; ``--apart`` makes each ask its own.
 """
 
 from __future__ import annotations
@@ -46,6 +47,14 @@ def classifiers(train: GroupedDataset, number: int, size: int) -> dict[str, Any]
     return {f"model {k}": model for k, model in enumerate(frozen_mobilenets(train, size, halves))}
 
 
+def nothing_shared() -> None:
+    """From now on models share no network below their heads, as if each had been trained by itself."""
+    from foveate.export.trunks import Trunks  # older versions, that this is run on too, have none
+
+    own = Trunks.of
+    Trunks.of = lambda self, *given: own(Trunks(), *given)  # type: ignore[method-assign]
+
+
 def main() -> None:
     """Print one JSON line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -53,7 +62,10 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=500)
     parser.add_argument("--size", type=int, default=160)
     parser.add_argument("--models", type=int, default=8, help="how many to audit together; 0 leaves that out")
+    parser.add_argument("--apart", action="store_true", help="let the models share no network, as most do not")
     given = parser.parse_args()
+    if given.apart:
+        nothing_shared()
     torch.set_num_threads(1)
     os.environ["FOVEATE_CACHE"] = tempfile.mkdtemp()
     bench = photographs(given.pets, given.images, given.size)

@@ -28,17 +28,8 @@ from foveate.report.discovery.cues.surroundings import (
     gaussian,
     measure_sharpness,
 )
-from foveate.report.discovery.experiments import (
-    FIRST_LOOK,
-    Pull,
-    PullPlan,
-    Sheet,
-    donor_pools,
-    draw_donors,
-    measure_pull,
-    planned_looks,
-    spoken_for,
-)
+from foveate.report.discovery.donors import donor_pools, draw_donors, spoken_for
+from foveate.report.discovery.experiments import FIRST_LOOK, Pull, PullPlan, Sheet, measure_pull, planned_looks
 from foveate.report.discovery.marks import PUT, box_masks, find_marks, mark_pairs, with_marks, without_marks
 from foveate.report.discovery.nested import Nesting, disentangle, from_closer
 

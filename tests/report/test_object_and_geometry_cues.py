@@ -17,7 +17,8 @@ from foveate.report.discovery.cues import BY_KEY, Cue
 from foveate.report.discovery.cues.geometry import exchange_aspect, exchange_tilt, lying_alike, stretch, tilt, tilting
 from foveate.report.discovery.cues.object_colour import exchange_object_colour, object_colour
 from foveate.report.discovery.cues.object_mark import OBJECT_MARK
-from foveate.report.discovery.experiments import FEWEST_TAKEN, Pull, PullPlan, Sheet, drawn_pairs, measure_pull
+from foveate.report.discovery.donors import FEWEST_TAKEN, drawn_pairs
+from foveate.report.discovery.experiments import Pull, Sheet, measure_pull
 from foveate.report.discovery.inquiry import Inquiry
 from foveate.report.discovery.lookalikes import beside_a_mark, how_it_lies, whose_colour
 from foveate.report.discovery.nested import Nesting
@@ -139,7 +140,7 @@ def test_who_follows_a_coat_is_accused_and_who_reads_a_coat_that_is_the_class_is
 def test_what_may_belong_to_a_class_is_exchanged_within_it() -> None:
     sheet, coat = coats(120, belongs=False)
     told = Sheet(**{**vars(sheet), "predictions": coat})
-    drawn = drawn_pairs(told, BY_KEY["object-colour"], PullPlan([120]), seed=0)
+    drawn = drawn_pairs(told, BY_KEY["object-colour"], seed=0)
     assert len(drawn) == 120
     i, same, other = drawn.T
     for donors in (same, other):
@@ -148,7 +149,7 @@ def test_what_may_belong_to_a_class_is_exchanged_within_it() -> None:
     assert (told.predictions[other] != told.labels[i]).all()
     one_way = Sheet(**{**vars(sheet), "predictions": np.where(coat == 0, 0, sheet.labels)})
     assert ((one_way.predictions != sheet.labels) & (sheet.labels == 1)).sum() > 2 * FEWEST_TAKEN
-    assert not len(drawn_pairs(one_way, BY_KEY["object-colour"], PullPlan([120]), seed=0)), "pale foxes are no fault"
+    assert not len(drawn_pairs(one_way, BY_KEY["object-colour"], seed=0)), "pale foxes are no fault"
 
 
 # -- what explains what ---------------------------------------------------------------------------

@@ -18,7 +18,7 @@ SIDE, N = 48, 240
 
 
 class Pictures:
-    """Squares on scenes of upright or lying waves; half of them show a striped plate somewhere, also over the square."""
+    """Squares on scenes of upright or lying waves; half show a striped plate somewhere, also over the square."""
 
     def __init__(self, seed: int = 0) -> None:
         rng = np.random.default_rng(seed)

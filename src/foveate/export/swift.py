@@ -6,22 +6,30 @@ import contextlib
 import logging
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from foveate.assemble.capabilities import network_of
 from foveate.assemble.system import System
 from foveate.assemble.wrapping import wrap
 from foveate.assemble.wrapping.onnx_files import HeldOnnx
 from foveate.data.dataset import GroupedDataset
-from foveate.errors import FoveateError, first_line
+from foveate.data.loading import Loader, OnBad
+from foveate.engine.batches import batch_that_fits
+from foveate.errors import FoveateError, ModelError, first_line
 from foveate.export.graphs import Graph, plan_of
+from foveate.export.memory import Memory
 from foveate.export.write import record, write_soon
+from foveate.measure import shares_of
+
+if TYPE_CHECKING:
+    from foveate.export.trunks import Trunk, Trunks
 
 log = logging.getLogger("foveate")
 TRIED = 16
@@ -40,11 +48,13 @@ class Swift:
     That is decided before the first answer. The graph is used only when there is much to ask, when it can be written,
     when it agrees with the model on the first images, and when it is quicker there (CNNs mostly are, with their
     normalisation folded into convolutions). Otherwise, and without the packages of the extra ``onnx``, the model itself
-    is asked.
+    is asked. No picture is asked twice as long as the answers fit into memory.
 
     Args:
         system: fitted or wrapped.
         expected: about how many images it will be asked about.
+        trunks: for models that are asked about the same pictures: those that share a network below their heads then
+            share what it saw. Used where trunk and head together agree with the model on the first images.
 
     >>> import foveate as fv
     >>> data = fv.data.critters(train=40, target=16, val=16, test=16, size=32)
@@ -54,41 +64,82 @@ class Swift:
     ((1, 2), False)
     """
 
-    def __init__(self, system: System, expected: int):
-        self.system, self.expected = system, expected
+    def __init__(self, system: System, expected: int, trunks: Trunks | None = None):
+        self.system, self.expected, self.trunks = system, expected, trunks
         self.graph: System | None = None
+        self.trunk: Trunk | None = None
         self.decided = False
+        self._memory = Memory()
+        self._head: nn.Module | None = None
 
     @property
     def by_graph(self) -> bool:
         """Whether answers come from the graph."""
-        return self.graph is not None
+        return self.graph is not None or (self.trunk is not None and self.trunk.by_graph)
 
     def predict_logits(self, images: Tensor) -> NDArray[np.float32]:
         """Logits ``[B, C]`` of images ``uint8 [B, 3, H, W]``."""
         self._decide(images[:TRIED])
-        return (self.graph or self.system).predict_logits(images)
+        if self.trunk is not None:
+            return self._by_trunk(self.trunk, self._viewed(images))
+        return self._memory(images, (self.graph or self.system).predict_logits)
 
     def predict_proba(self, data: GroupedDataset, **options: Any) -> NDArray[np.float32]:
         """Class probabilities ``[n, C]`` for a dataset, as :meth:`System.predict_proba` gives them."""
         if not self.decided:
             with contextlib.suppress(FoveateError):  # an unreadable image is told, or left out, when its turn comes
-                self._decide(self._first_of(data))
-        return (self.graph or self.system).predict_proba(data, **options)
+                self._decide(self._viewed([data[i].image for i in range(min(TRIED, len(data)))]))
+        if self.trunk is None:
+            return (self.graph or self.system).predict_proba(data, **options)
+        return shares_of(self._read(self.trunk, data, **options))
 
-    def _first_of(self, data: GroupedDataset) -> Tensor:
-        """Its first images as the model's view makes them, ``uint8 [n, 3, H, W]``."""
+    def _read(
+        self,
+        trunk: Trunk,
+        data: GroupedDataset,
+        *,
+        batch_size: int | None = None,
+        workers: int = 0,
+        on_bad: OnBad = "raise",
+    ) -> NDArray[np.float32]:
         view = self.system.preprocess_
-        return torch.stack([view.prepare(data[i].image) for i in range(min(TRIED, len(data)))])
+        logits = np.full((len(data), len(self.system.class_names_)), np.nan, dtype=np.float32)
+        loader = Loader(data, view, workers=workers, on_bad=on_bad, cache_bytes=0)
+        for batch in loader.in_order(batch_size or batch_that_fits(*view.size)):
+            logits[batch.indices.numpy()] = self._by_trunk(trunk, batch.inputs)
+        return logits
+
+    def embed(self, images: Sequence[Tensor]) -> Tensor | None:
+        """What the network below the head makes of images ``uint8 [3, H, W]``, ``[B, D]``; None without a trunk."""
+        return None if self.trunk is None else self.trunk(self._viewed(images))
+
+    def _viewed(self, images: Sequence[Tensor] | Tensor) -> Tensor:
+        """Images as the model's view makes them, ``uint8 [B, 3, h, w]``."""
+        return torch.stack([self.system.preprocess_.prepare(image) for image in images])
+
+    @torch.no_grad()
+    def _by_trunk(self, trunk: Trunk, pictures: Tensor) -> NDArray[np.float32]:
+        if self._head is None:
+            network = network_of(self.system)
+            self._head = None if network is None else network.head
+        if self._head is None:
+            raise ModelError(f"{type(self.system).__name__} has no head that a trunk could serve.")
+        return self.system._answers(self._head(trunk(pictures)))
 
     def _decide(self, images: Tensor) -> None:
-        """Whether to go by the graph, from how the model answers to these images and how long it takes."""
+        """Which way to ask, from how the model answers to these images and how long it takes."""
         if self.decided:
             return
         self.decided = True
         self.system.predict_logits(images[:1])  # the first pass of any network takes longer
         answers, seconds = _timed(self.system, images)
-        if seconds / len(images) * self.expected > PAYS:
+        pays = seconds / len(images) * self.expected > PAYS
+        if self.trunks is not None:
+            pictures = self._viewed(images)
+            trunk = self.trunks.of(self.system, pictures, pays)
+            if trunk is not None and _agree(self._by_trunk(trunk, pictures), answers):
+                self.trunk = trunk
+        if self.trunk is None and pays:
             self.graph = _agreeing(self.system, images, answers, seconds)
 
 
@@ -127,11 +178,16 @@ def _agreeing(system: System, images: Tensor, answers: NDArray[np.float32], seco
     if graph is None:
         return None
     found, needed = _timed(graph, images)
+    return graph if needed <= QUICKER * seconds and _agree(found, answers) else None
+
+
+def _agree(found: NDArray[np.float32], answers: NDArray[np.float32]) -> bool:
+    """Whether two ways to ask gave the same logits, and any."""
     known = np.isfinite(answers)
-    if needed > QUICKER * seconds or not known.any() or not np.array_equal(known, np.isfinite(found)):
-        return None
+    if not known.any() or not np.array_equal(known, np.isfinite(found)):
+        return False
     allowed = TOLERANCE * max(1.0, float(np.abs(answers[known]).max()))
-    return graph if float(np.abs(found[known] - answers[known]).max()) <= allowed else None
+    return float(np.abs(found[known] - answers[known]).max()) <= allowed
 
 
 def _by_onnx(system: System) -> System | None:

@@ -13,7 +13,7 @@ from typing import Any, TypeGuard
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from foveate.assemble.capabilities import network_of, sees_images_alone
 from foveate.assemble.system import System
@@ -22,6 +22,7 @@ from foveate.data.dataset import GroupedDataset
 from foveate.data.preprocess import Preprocess
 from foveate.errors import DataError
 from foveate.export.swift import quickened
+from foveate.export.trunks import Embeds
 from foveate.look.gaze import Gaze
 
 LOOK_BATCH = 16
@@ -78,17 +79,6 @@ def cut_of(system: Any) -> Preprocess | None:
     return view if view is not None and view.fit == "crop" else None
 
 
-class _Embeds(nn.Module):
-    """A network up to its embedding."""
-
-    def __init__(self, network: Any):
-        super().__init__()
-        self.network = network
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.network.embed(x)
-
-
 def embedder_of(system: System, quick: bool = False) -> Callable[[list[Tensor]], Tensor] | None:
     """Images to the features of its own network ``[B, D]``, when it ends as one.
 
@@ -104,7 +94,7 @@ def embedder_of(system: System, quick: bool = False) -> Callable[[list[Tensor]],
         nonlocal ask
         inputs = system.inputs(images)
         if ask is None:
-            module = _Embeds(network.cpu()).eval()
+            module = Embeds(network.cpu()).eval()
             ask = quickened(module, inputs) if quick else module
         return ask(inputs).float().cpu()
 

@@ -15,6 +15,7 @@ from foveate.data.dataset import GroupedDataset
 from foveate.engine.progress import Progress
 from foveate.errors import DataError, UnreadableImage
 from foveate.export.swift import Swift
+from foveate.export.trunks import Trunks
 from foveate.measure import UNREADABLE, decided_by_shares
 from foveate.report.abilities import classes_of, takes_new_images
 from foveate.report.discovery.discover import OBSERVED, Discovery, discover, prepare
@@ -72,9 +73,10 @@ def ask_models(
 
         probabilities: dict[str, NDArray[np.float64]] = {}
         swift: dict[str, Swift | None] = {}
+        trunks = Trunks()
         for name, system in systems.items():
             tell(f"{name}: predicting {len(dataset)} images", f"{name}: predicting")
-            swift[name] = swift_of(system, dataset, discovery)
+            swift[name] = swift_of(system, dataset, discovery, trunks)
             chances = predicted_in_pieces(swift[name] or system, dataset, bar if show_progress else None, options)
             probabilities[name] = _aligned(chances, system, dataset, classes)
         predictions = {name: decided_by_shares(values) for name, values in probabilities.items()}
@@ -86,7 +88,9 @@ def ask_models(
         found: dict[str, Discovery] = {}
         if discovery and able and read.any():
             tell(f"looking at {min(OBSERVED, int(read.sum()))} images", "looking at the images")
-            base = prepare(dataset, read, objects=objects, attribute=attribute, seed=seed, tick=bar.advance)
+            base = prepare(
+                dataset, read, objects=objects, attribute=attribute, seed=seed, tick=bar.advance, models=len(able)
+            )
             for name, system in able.items():
                 tell(f"{name}: exchanging properties between images", f"{name}: experiments")
                 found[name] = discover(

@@ -12,6 +12,7 @@ from foveate.assemble.system import System
 from foveate.data.dataset import GroupedDataset
 from foveate.engine.progress import Progress
 from foveate.export.swift import Swift
+from foveate.export.trunks import Trunks
 from foveate.report.abilities import look_passes, takes_new_images
 from foveate.report.discovery.discover import OBSERVED, asked_about
 from foveate.report.heat import GAZE_IMAGES
@@ -38,11 +39,15 @@ def foreseen(systems: Mapping[str, Any], dataset: GroupedDataset, wanted: bool) 
     return total + able * each + (min(OBSERVED, n) if able else 0)
 
 
-def swift_of(system: Any, dataset: GroupedDataset, wanted: bool) -> Swift | None:
-    """What asks a model of foveate's about the dataset and, if ``wanted``, about edited images; None for others."""
+def swift_of(system: Any, dataset: GroupedDataset, wanted: bool, trunks: Trunks | None = None) -> Swift | None:
+    """What asks a model of foveate's about the dataset and, if ``wanted``, about edited images; None for others.
+
+    ``trunks`` are shared by all models of an audit. A model that reads masks of the dataset is asked by itself.
+    """
     if not isinstance(system, System):
         return None
-    return Swift(system, len(dataset) + (asked_about(len(dataset)) if wanted and takes_new_images(system) else 0))
+    edited = wanted and takes_new_images(system)
+    return Swift(system, len(dataset) + (asked_about(len(dataset)) if edited else 0), trunks if edited else None)
 
 
 def predicted_in_pieces(

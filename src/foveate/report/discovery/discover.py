@@ -25,6 +25,7 @@ from foveate.report.discovery.marks import MARK
 from foveate.report.discovery.mask_tests import TESTED, MaskTests, mask_tests
 from foveate.report.discovery.objects import Objects, find_objects
 from foveate.report.discovery.observations import Observations, observe
+from foveate.report.discovery.pictures import KEPT
 from foveate.report.discovery.probes import PropertyProbe, probe_all
 from foveate.report.discovery.pseudo import groups_by_cue, groups_by_slice
 from foveate.report.discovery.sheets import Sheets
@@ -54,7 +55,8 @@ def asked_about(images: int) -> int:
 class Groundwork:
     """What is the same for all models: where the objects are, the images' properties, what tells the label.
 
-    ``attribute_probes`` say which properties tell the given attribute; empty without one.
+    ``attribute_probes`` say which properties tell the given attribute; empty without one. ``keep`` is how many bytes of
+    exchanged pictures are kept for the next model.
     """
 
     dataset: GroupedDataset
@@ -64,10 +66,11 @@ class Groundwork:
     seed: int = 0
     attribute_probes: list[PropertyProbe] = field(default_factory=list)
     sheets: dict[int, Sheets] = field(default_factory=dict)
+    keep: int = 0
 
     def sheets_of(self, images: int) -> Sheets:
         """Up to ``images`` images for the experiments, shared by all models."""
-        return self.sheets.setdefault(images, Sheets(self.objects, self.seen.positions, images, self.seed))
+        return self.sheets.setdefault(images, Sheets(self.objects, self.seen.positions, images, self.seed, self.keep))
 
     @property
     def cues(self) -> dict[str, Cue]:
@@ -84,10 +87,12 @@ def prepare(
     attribute: str = "attribute",
     seed: int = 0,
     tick: Tick | None = None,
+    models: int = 1,
 ) -> Groundwork:
     """Look at the images once, for all models: up to ``images`` of them, drawn at random.
 
-    ``attribute`` is what to call the dataset's attribute in a sentence.
+    ``attribute`` is what to call the dataset's attribute in a sentence. For several ``models`` exchanged pictures are
+    kept; for one they would only take memory.
     """
     there = np.flatnonzero(readable)
     chosen = np.sort(np.random.default_rng([seed, 1]).permutation(there)[:images])
@@ -98,7 +103,7 @@ def prepare(
     if dataset.attributes is not None:
         properties = {key: values for key, values in seen.features.items() if not seen.cues[key].given}
         of_attribute = probe_all(properties, dataset.attributes[seen.positions], "attribute", seed=seed)
-    return Groundwork(dataset, found, seen, probes, seed, of_attribute)
+    return Groundwork(dataset, found, seen, probes, seed, of_attribute, keep=KEPT if models > 1 else 0)
 
 
 @dataclass(frozen=True)
@@ -206,7 +211,7 @@ def discover(
     rows = {int(position): row for row, position in enumerate(base.seen.positions)}
     at = [rows[int(position)] for position in sheet.positions]
     features = {key: values[at] for key, values in base.seen.features.items()}
-    asked = Inquiry(sheet, features, logits, named, base.objects.estimated, seed, deadline).run()
+    asked = Inquiry(sheet, features, logits, named, base.objects.estimated, seed, deadline, base.objects.sure).run()
     labels, seen = base.dataset.labels[base.seen.positions], base.seen
     answers = predictions[seen.positions]
     right = (answers == labels).astype(np.int64)
@@ -217,7 +222,7 @@ def discover(
         estimated=base.objects.estimated,
         nesting=asked.nesting,
     )  # fmt: skip
-    embeddings = embeddings_of(system, base.objects, seen.positions, say, quick=asked_of.by_graph)
+    embeddings = embeddings_of(system, base.objects, seen.positions, say, asked_of)
     slices = find_slices(embeddings, labels, answers, properties=seen.features, seed=seed)
     apart = mask_tests(sheet, logits, named, source=base.objects.source, seed=seed)
     ahead(left)

@@ -10,24 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from foveate.report.discovery.cues import EXCHANGED, Cue
+from foveate.report.discovery.cues import BY_KEY, EXCHANGED, Cue
 from foveate.report.discovery.cues.object_mark import OBJECT_MARK, find_mark, marked, object_mark
+from foveate.report.discovery.donors import donor_pools, draw_donors, drawn_pairs, spoken_for
 from foveate.report.discovery.experiments import (
     ERROR,
     FEWEST_TESTED,
     Pull,
     PullPlan,
     Sheet,
-    donor_pools,
-    draw_donors,
-    drawn_pairs,
     exchange,
     measure_pull,
     planned_looks,
     pull_of_pairs,
-    spoken_for,
 )
-from foveate.report.discovery.judgement import HINT
+from foveate.report.discovery.judgement import HINT, borne_out, level_of, of_both_cuts
 from foveate.report.discovery.lookalikes import beside_a_mark, how_it_lies, whose_colour
 from foveate.report.discovery.marks import (
     MARK,
@@ -42,16 +39,19 @@ from foveate.report.discovery.marks import (
 from foveate.report.discovery.nested import (
     COMPARED,
     STANDS,
+    WORTH,
     Nesting,
     disentangle,
     from_closer,
     left_over,
     share_held,
     shared,
+    wholes,
 )
 from foveate.report.discovery.patterns import find_thing, kinds_of_patches, regions
 from foveate.report.discovery.probes import probe_all
 from foveate.report.gaps import FOUND_GAP, FOUND_LOW
+from foveate.report.levels import Level
 
 MIMICS = 0.75
 """A property of the whole picture that loses a quarter of its pull with the marks comes from them: windows seldom hold
@@ -86,6 +86,7 @@ class Inquiry:
         pulls, nesting: what was found.
         marks: where marks are, ``uint8 [n, H, W]``, once they are found.
         thing: what these are called: a mark beside the object, or on it.
+        sure: whether the masks are good enough to accuse on their ground.
     """
 
     sheet: Sheet
@@ -95,13 +96,14 @@ class Inquiry:
     estimated: bool = False
     seed: int = 0
     deadline: float | None = None
+    sure: bool = True
     pulls: list[Pull] = field(default_factory=list)
     nesting: Nesting = field(default_factory=Nesting)
     marks: Tensor | None = None
     thing: Cue = MARK
 
     def run(self) -> Inquiry:
-        for cue in EXCHANGED:
+        for cue in sorted(EXCHANGED, key=lambda cue: cue.part_of is not None):  # a whole before its parts
             found = self._pull(cue)
             if found is not None:
                 self.pulls.append(found)
@@ -135,7 +137,18 @@ class Inquiry:
 
     def _plan(self, cue: Cue, generous: bool = False) -> PullPlan:
         looks = planned_looks(len(self.sheet))
-        return PullPlan(looks, TESTS, self.features.get(cue.key), generous, self._late)
+        return PullPlan(looks, TESTS, self.features.get(cue.key), generous, self._late, small=self._small(cue))
+
+    def _small(self, cue: Cue) -> float:
+        """A pull surely under this needs no further look.
+
+        Where the background is found, a part of it that pulls less than ``WORTH`` of that is a bit of it, however sure.
+        """
+        whole = next((pull for pull in self.pulls if pull.cue.key == "background" and self.sure), None)
+        if whole is None or BY_KEY.get(cue.key) is None or whole.cue.key not in wholes(cue):
+            return FOUND_GAP
+        found = of_both_cuts(level_of(whole, whole.p * TESTS), whole) is Level.FOUND
+        return max(FOUND_GAP, WORTH * whole.value) if found else FOUND_GAP
 
     def _late(self) -> bool:
         return self.deadline is not None and time.monotonic() > self.deadline
@@ -149,7 +162,7 @@ class Inquiry:
         found = measure_pull(self.sheet, cue, self.predict, plan=self._plan(cue), seed=self.seed)
         if found is None or not (cue.cuts and self.estimated) or not accuses(found):
             return found
-        plan = self._plan(cue, generous=True)
+        plan = replace(self._plan(cue, generous=True), enough=borne_out(found))
         wide = measure_pull(
             self.sheet, cue, self.predict, plan=plan, drawn=np.asarray(found.pairs, dtype=np.int64), seed=self.seed
         )
@@ -178,7 +191,7 @@ class Inquiry:
         cue = object_mark(mark)
         share = marked(sheet.images, sheet.masks, mark).mean((1, 2)).double().numpy()[:, None]
         plan = replace(self._plan(cue), features=share)
-        drawn = drawn_pairs(sheet, cue, plan, self.seed)
+        drawn = drawn_pairs(sheet, cue, share, self.seed)
         found = measure_pull(sheet, cue, self.predict, plan=plan, drawn=drawn[~half[drawn[:, 0]]], seed=self.seed)
         if found is not None:
             self.pulls.append(found)
@@ -202,7 +215,7 @@ class Inquiry:
         if not told or len(sheet) < FEWEST_TESTED:
             return False
         half = np.arange(len(sheet)) % 2 == 0
-        kinds = kinds_of_patches(sheet.images)
+        kinds = sheet.measured("patches", lambda: kinds_of_patches(sheet.images))
         kind = find_thing(kinds, sheet.labels, sheet.predictions, np.concatenate(told, 1), half)
         if kind is None:
             return False
@@ -210,7 +223,7 @@ class Inquiry:
         there = with_marks(sheet, marks)
         share = marks.float().mean((1, 2)).double().numpy()[:, None]
         plan = replace(self._plan(PUT), features=share)
-        drawn = drawn_pairs(there, PUT, plan, self.seed)
+        drawn = drawn_pairs(there, PUT, share, self.seed)
         found = measure_pull(there, PUT, self.predict, plan=plan, drawn=drawn[~half[drawn[:, 0]]], seed=self.seed)
         if found is None or not accuses(found):
             return False
@@ -262,8 +275,9 @@ class Inquiry:
         speaks = spoken_for(self.features["background"], sheet.predictions, by)
         usable = np.ones(len(sheet), dtype=bool)
         rng = np.random.default_rng([self.seed, 5])
+        order = rng.permutation(len(sheet))
         drawn = np.stack(draw_donors(sheet, usable, rng, donor_pools(sheet, usable, speaks)), 1)
-        drawn = drawn[rng.permutation(len(drawn))]
+        drawn = drawn[np.argsort(order[drawn[:, 0]])]
         return measure_pull(beyond, whole.cue, self.predict, plan=self._plan(whole.cue), drawn=drawn, seed=self.seed)
 
     def _search(self, whole: Pull, others: Sequence[Pull]) -> None:

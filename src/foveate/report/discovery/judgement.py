@@ -14,14 +14,12 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 from foveate.report.discovery.cues import Cue
-from foveate.report.discovery.experiments import OPEN, Pull
+from foveate.report.discovery.experiments import HINT, OPEN, Pull
 from foveate.report.discovery.nested import Nesting, wholes
 from foveate.report.discovery.probes import PropertyProbe, holm
 from foveate.report.gaps import FOUND_GAP, FOUND_LOW, POWER, Z95
 from foveate.report.levels import Level
 
-HINT = 0.03
-"""A pull under this is too small to mention, however sure."""
 BORNE_OUT = 0.4
 """What an object with a margin of its own background must leave of the pull of a tight cut: a model that reads the
 background loses little by the margin, one that misses a cut-off tail or outline loses nearly all."""
@@ -123,11 +121,16 @@ def level_of(pull: Pull, adjusted: float) -> Level:
     return Level.UNCLEAR if pull.high >= FOUND_GAP else Level.NONE
 
 
+def borne_out(pull: Pull) -> float:
+    """How large a pull the generous cut must show to bear out that of the tight one."""
+    return max(HINT, BORNE_OUT * pull.value)
+
+
 def of_both_cuts(level: Level, pull: Pull) -> Level:
     """What a pull allows to say when the object's place was estimated: a tight cut may miss a part of the object, so
     what it finds is found only if a generous cut shows it too, and not much less of it."""
     wide = pull.generous
-    if wide is None or not level.accuses or (wide.p < 0.05 and wide.value >= max(HINT, BORNE_OUT * pull.value)):
+    if wide is None or not level.accuses or (wide.p < 0.05 and wide.value >= borne_out(pull)):
         return level
     return Level.HINT if level is Level.FOUND else Level.UNCLEAR
 

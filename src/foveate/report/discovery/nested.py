@@ -126,7 +126,10 @@ def from_closer(sheet: Sheet, predict: Predict, accused: Sequence[Pull], found: 
 
 def shown(sheet: Sheet, cue: Cue) -> bool:
     """Whether some pictures show a place as a thing of its own; where none does, it is a bit of the scene."""
-    return cue.drawn is None or float(cue.drawn(sheet.first(MEASURED).images).float().mean()) >= SHOWN
+    drawn = cue.drawn
+    if drawn is None:
+        return True
+    return sheet.measured(drawn, lambda: float(drawn(sheet.first(MEASURED).images).float().mean())) >= SHOWN
 
 
 def shared(sheet: Sheet, cue: Cue) -> bool:
@@ -137,10 +140,8 @@ def shared(sheet: Sheet, cue: Cue) -> bool:
     """
     if cue.measure is None:
         return True
-    sheet = sheet.first(MEASURED)
-    images, tight = sheet.images.float(), sheet.masks if sheet.tight is None else sheet.tight
-    outside = cue.measure(images, sheet.masks.float()).double().numpy()
-    inside = cue.measure(images, 1 - core(tight.float(), 0.05)).double().numpy()
+    outside, inside = sheet.measured(cue.measure, lambda: _out_and_in(sheet.first(MEASURED), cue))
+    sheet, outside, inside = sheet.first(MEASURED), outside.copy(), inside.copy()
     for values in (outside, inside):
         for label in np.unique(sheet.labels):
             values[sheet.labels == label] -= values[sheet.labels == label].mean(0)
@@ -154,6 +155,15 @@ def shared(sheet: Sheet, cue: Cue) -> bool:
     if met < SAID * float((outside**2).sum()):  # the answers do not tell; how the images vary by themselves does
         met, along = float((outside**2).sum()), float((outside * inside).sum())
     return along > ALONG * met
+
+
+def _out_and_in(sheet: Sheet, cue: Cue) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """A property of the whole picture as the surroundings and as the objects show it, ``[n, d]`` each."""
+    if cue.measure is None:
+        raise ValueError(f"'{cue.key}' cannot be measured")
+    images, tight = sheet.images.float(), sheet.masks if sheet.tight is None else sheet.tight
+    outside = cue.measure(images, sheet.masks.float()).double().numpy()
+    return outside, cue.measure(images, 1 - core(tight.float(), 0.05)).double().numpy()
 
 
 def _stands(sheet: Sheet, predict: Predict, pull: Pull, strong: Pull) -> bool:

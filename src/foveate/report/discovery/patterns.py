@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foveate.report.discovery.cues.cue import luminance
-from foveate.report.discovery.experiments import left_out
+from foveate.report.discovery.donors import left_out
 from foveate.report.discovery.outlines import spread
 
 PATCHES = 8

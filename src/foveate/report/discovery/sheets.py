@@ -11,8 +11,8 @@ from torch import Tensor
 
 from foveate.data.preprocess import Preprocess
 from foveate.measure import decided_by_shares
-from foveate.report.discovery.experiments import Sheet
 from foveate.report.discovery.objects import Objects
+from foveate.report.discovery.pictures import Kept, Sheet
 from foveate.report.reading import readable
 
 TOGETHER = 16
@@ -29,16 +29,21 @@ class Pictured:
     masks: Tensor
     tight: Tensor
     positions: NDArray[np.int64]
+    kept: Kept
 
 
 @dataclass
 class Sheets:
-    """Makes the sheet of a model from the images at ``positions``, in a random order, up to ``most`` of them."""
+    """Makes the sheet of a model from the images at ``positions``, in a random order, up to ``most`` of them.
+
+    ``keep`` is how many bytes of exchanged pictures are kept from one model for the next.
+    """
 
     objects: Objects
     positions: NDArray[np.int64]
     most: int
     seed: int = 0
+    keep: int = 0
     _made: dict[str, Pictured] = field(default_factory=dict, repr=False)
 
     def of(self, view: Preprocess | None, probabilities: NDArray[np.float64]) -> Sheet:
@@ -48,6 +53,7 @@ class Sheets:
         return Sheet(
             pictured.images, pictured.masks, dataset.labels[pictured.positions], decided_by_shares(chances),
             chances.max(1), pictured.positions, pictured.tight, lambda i: dataset[i].image, view,
+            shared=pictured.kept,
         )  # fmt: skip
 
     def _pictured(self, view: Preprocess | None) -> Pictured:
@@ -78,8 +84,9 @@ class Sheets:
                 masks.append((wide, tight))
                 kept.append(i)
         if not kept:
-            empty = torch.zeros(0, 1, 1, dtype=torch.uint8)
-            return Pictured(torch.zeros(0, 3, 1, 1, dtype=torch.uint8), empty, empty, np.zeros(0, dtype=np.int64))
-        wide_ones, tight_ones = (torch.stack(kind[: self.most]) for kind in zip(*masks, strict=True))
-        kept = kept[: self.most]
-        return Pictured(torch.stack(pixels[: self.most]), wide_ones, tight_ones, np.asarray(kept, dtype=np.int64))
+            pixels, masks = [torch.zeros(3, 1, 1, dtype=torch.uint8)], [(torch.zeros(1, 1, dtype=torch.uint8),) * 2]
+        most = min(self.most, len(kept))
+        wide_ones, tight_ones = (torch.stack(kind)[:most] for kind in zip(*masks, strict=True))
+        drawn = torch.stack(pixels)[:most]
+        shared = Kept((drawn, wide_ones, tight_ones), self.keep)
+        return Pictured(drawn, wide_ones, tight_ones, np.asarray(kept[:most], dtype=np.int64), shared)

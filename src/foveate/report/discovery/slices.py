@@ -13,6 +13,7 @@ from torch import Tensor
 
 from foveate.assemble.system import System
 from foveate.data.preprocess import Preprocess
+from foveate.export.swift import Swift
 from foveate.measure import wilson_interval
 from foveate.report.abilities import embedder_of
 from foveate.report.discovery.objects import Objects
@@ -165,11 +166,11 @@ def _typical_first(x: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[n
 
 
 def embeddings_of(
-    system: System, objects: Objects, positions: NDArray[np.int64], tick: Callable[[int], None], quick: bool = False
+    system: System, objects: Objects, positions: NDArray[np.int64], tick: Callable[[int], None], asks: Swift
 ) -> NDArray[np.float64]:
-    """Features to cluster by: the model's own (``quick``: through a graph, where it agrees), those of the ViT that
-    found the objects, or small pictures."""
-    own = embedder_of(system, quick)
+    """Features to cluster by: the model's own (remembered by what ``asks`` it, or through a graph, where that agrees),
+    those of the ViT that found the objects, or small pictures."""
+    own = asks.embed if asks.trunk is not None else embedder_of(system, quick=asks.by_graph)
     out: list[Tensor] = []
     for start in range(0, len(positions), TOGETHER):
         at = [int(i) for i in positions[start : start + TOGETHER]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -134,11 +135,7 @@ class Cue:
         whole = self.exchange
         if whole is None:
             raise ValueError(f"'{self.key}' cannot be exchanged")
-
-        def around(x: Tensor, mask: Tensor, donor: Tensor, donor_mask: Tensor) -> Tensor:
-            return torch.where(mask[:, None] > 0.5, x, whole(x, mask, donor, donor_mask))
-
-        return replace(self, exchange=around)
+        return replace(self, exchange=_around(whole))
 
     def without(self, part: Cue) -> Cue:
         """The same exchange with ``part`` given back afterwards: what is left of this cue's pull is not the part's.
@@ -152,11 +149,23 @@ class Cue:
         whole, back = self.exchange, part.exchange
         if whole is None or back is None:
             raise ValueError(f"'{self.key}' without '{part.key}': both need an exchange")
+        return replace(self, exchange=_without(whole, back))
 
-        def rest(x: Tensor, mask: Tensor, donor: Tensor, donor_mask: Tensor) -> Tensor:
-            return back(whole(x, mask, donor, donor_mask), mask, x, mask)
 
-        return replace(self, exchange=rest)
+@lru_cache(maxsize=64)  # the same function for every model: pictures are kept by what made them
+def _around(whole: Exchange) -> Exchange:
+    def around(x: Tensor, mask: Tensor, donor: Tensor, donor_mask: Tensor) -> Tensor:
+        return torch.where(mask[:, None] > 0.5, x, whole(x, mask, donor, donor_mask))
+
+    return around
+
+
+@lru_cache(maxsize=64)
+def _without(whole: Exchange, back: Exchange) -> Exchange:
+    def rest(x: Tensor, mask: Tensor, donor: Tensor, donor_mask: Tensor) -> Tensor:
+        return back(whole(x, mask, donor, donor_mask), mask, x, mask)
+
+    return rest
 
 
 def by_image(read: Callable[[Tensor], list[float]]) -> Read:
