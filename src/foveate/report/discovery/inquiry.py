@@ -19,6 +19,7 @@ from foveate.report.discovery.experiments import (
     Pull,
     PullPlan,
     Sheet,
+    Triple,
     exchange,
     measure_pull,
     planned_looks,
@@ -48,7 +49,7 @@ from foveate.report.discovery.nested import (
     shared,
     wholes,
 )
-from foveate.report.discovery.patterns import find_thing, kinds_of_patches, regions
+from foveate.report.discovery.patterns import find_thing, kinds_of_patches, on_the_object, regions, with_rim
 from foveate.report.discovery.probes import probe_all
 from foveate.report.gaps import FOUND_GAP, FOUND_LOW
 from foveate.report.levels import Level
@@ -66,6 +67,10 @@ TAKES = 0.15
 that does not move: where mark and scene speak for the same class, each turns answers without the other."""
 ON_IT = 0.5
 """A thing is on the object when this share of it lies within the outlines."""
+LARGEST_PART = 0.6
+"""What covers more of the object than this is the object."""
+ANYWHERE = 0.5
+"""A thing is a bit of the scene when any other place of the same pictures pulls this share of what it does."""
 GOES_WITH = 0.02
 """What may belong to a class is exchanged only where chance would so rarely make the answers within it go with it."""
 TESTS = len(EXCHANGED) + 2
@@ -155,7 +160,7 @@ class Inquiry:
 
     def _pull(self, cue: Cue) -> Pull | None:
         """One cue; where its cut is only estimated and turns answers, the generous cut too."""
-        if cue.within_class and not self._goes_with(cue):
+        if cue.within_class and (cue.key not in self.features or not self._goes_with(cue)):
             return None
         if cue.measure is not None and not shared(self.sheet, cue):
             cue = cue.outside()
@@ -220,6 +225,10 @@ class Inquiry:
         if kind is None:
             return False
         marks = regions(kinds, kind, *sheet.images.shape[-2:])
+        on, of = on_the_object(marks, sheet.masks if sheet.tight is None else sheet.tight)
+        if of > LARGEST_PART:
+            return False
+        marks = with_rim(marks)
         there = with_marks(sheet, marks)
         share = marks.float().mean((1, 2)).double().numpy()[:, None]
         plan = replace(self._plan(PUT), features=share)
@@ -227,9 +236,8 @@ class Inquiry:
         found = measure_pull(there, PUT, self.predict, plan=plan, drawn=drawn[~half[drawn[:, 0]]], seed=self.seed)
         if found is None or not accuses(found):
             return False
-        object_ = sheet.masks if sheet.tight is None else sheet.tight
         self.marks, self.thing = marks, MARK
-        if float((marks * (object_ > 0.5)).sum() / marks.sum()) >= ON_IT:
+        if on >= ON_IT:
             self.thing = OBJECT_MARK
             self.pulls = [pull for pull in self.pulls if pull.cue.key != OBJECT_MARK.key]
         self.pulls.append(replace(found, cue=self.thing))
@@ -246,6 +254,9 @@ class Inquiry:
             if pull_of_pairs(there, PUT.without(place), self.predict, mine) < STANDS * own:
                 explained[self.thing.key] = place
                 return
+        if whole is not None and self._anywhere(mine) >= ANYWHERE * own:
+            explained[self.thing.key] = explained.get(whole.cue.key, whole.cue)
+            return
         for pull in others:
             if pull is whole or pull.cue.key == self.thing.key:
                 continue
@@ -264,6 +275,14 @@ class Inquiry:
                 explained[whole.cue.key] = self.thing
         for key, by in list(explained.items()):  # what was explained by what is explained now
             explained[key] = explained.get(by.key, by)
+
+    def _anywhere(self, pairs: Sequence[Triple]) -> float:
+        """The pull of what donors have half a picture away from their marks: any bit of a scene has that."""
+        if self.marks is None:
+            return 0.0
+        height, width = self.marks.shape[-2:]
+        away = self.marks.roll((height // 2, width // 2), (1, 2))
+        return pull_of_pairs(with_marks(self.sheet, away), PUT, self.predict, pairs)
 
     def _scene(self, whole: Pull, beyond: Sheet) -> Pull | None:
         """The background's pull without the thing: donors are those whose surroundings speak for their answer where the

@@ -22,6 +22,9 @@ COLOURING = ("background", "brightness", "colour", "vignette")
 ALIKE = 0.6
 """A cue of the picture with this share of the pull of the objects' colour makes that colour."""
 
+TWICE = 2.0
+"""What is read within the outline of an object goes before a mark on it when it pulls so many times as much."""
+
 
 def how_it_lies(sheet: Sheet, predict: Predict, accused: Sequence[Pull], found: Nesting) -> None:
     """Who tilts or stretches a picture tilts all of it: what loses its pull once donors lie as the recipients do is
@@ -42,14 +45,14 @@ def how_it_lies(sheet: Sheet, predict: Predict, accused: Sequence[Pull], found: 
 
 
 def beside_a_mark(accused: Sequence[Pull], found: Nesting) -> None:
-    """A band on the object is in its mean colour and in the run of its pattern, and a coat in some of its colours: of a
-    mark on the object and what else is read within its outline, the stronger one explains the other."""
+    """A band on the object is in its mean colour and in the run of its pattern, and a coat in some of its colours: a mark
+    on the object explains what else is read within its outline, unless that pulls twice as much."""
     mark = next((p for p in accused if p.cue.key == OBJECT_MARK.key and p.cue.key not in found.explained), None)
     inside = [p for p in accused if p.cue.within_class and p.cue.key not in found.explained]
     if mark is None or not inside:
         return
     strongest = max(inside, key=lambda pull: pull.value)
-    if strongest.value > mark.value:
+    if strongest.value > TWICE * mark.value:
         found.explained[mark.cue.key] = strongest.cue
     else:
         found.explained |= {pull.cue.key: mark.cue for pull in inside}

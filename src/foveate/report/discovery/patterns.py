@@ -148,11 +148,10 @@ def within_labels(values: NDArray[np.float64], labels: NDArray[np.int64]) -> NDA
 
 
 def regions(kinds: NDArray[np.int64], kind: int, height: int, width: int) -> Tensor:
-    """Where pictures show a kind of patch, with a rim of half a patch, since the ends of a thing look like no patch of
-    it: ``uint8 [n, H, W]``; nothing where they show fewer than ``FEWEST`` patches.
+    """Where pictures show a kind of patch, ``uint8 [n, H, W]``; nothing where they show fewer than ``FEWEST`` patches.
 
     >>> regions(np.array([[[1, 1, 0, 0, 0], *[[0] * 5] * 4]]), 1, 6, 6)[0].tolist()[0]
-    [1, 1, 1, 1, 0, 0]
+    [1, 1, 1, 0, 0, 0]
     """
     side, step = _sizes(height, width)
     out = torch.zeros(len(kinds), height, width, dtype=torch.uint8)
@@ -160,4 +159,26 @@ def regions(kinds: NDArray[np.int64], kind: int, height: int, width: int) -> Ten
     shown &= shown.sum((1, 2), keepdims=True) >= FEWEST
     for row, down, across in np.argwhere(shown):
         out[row, down * step : down * step + side, across * step : across * step + side] = 1
-    return spread(out.float(), step).to(torch.uint8)
+    return out
+
+
+def with_rim(marks: Tensor) -> Tensor:
+    """Marks ``uint8 [n, H, W]`` with half a patch around them: the ends of a thing look like no patch of it."""
+    return spread(marks.float(), _sizes(*marks.shape[-2:])[1]).to(torch.uint8)
+
+
+def on_the_object(marks: Tensor, objects: Tensor) -> tuple[float, float]:
+    """Which share of the marks lies on the objects, and which share of its object a mark covers, both ``[n, H, W]``:
+    the median over the pictures that have both.
+
+    >>> marks, objects = torch.zeros(1, 4, 4), torch.zeros(1, 4, 4)
+    >>> marks[0, :2, :2], objects[0, :2] = 1.0, 1.0
+    >>> on_the_object(marks, objects)
+    (1.0, 0.5)
+    """
+    mark, thing = (marks > 0.5).float().flatten(1), (objects > 0.5).float().flatten(1)
+    both = (mark.sum(1) > 0) & (thing.sum(1) > 0)
+    if not both.any():
+        return 0.0, 0.0
+    met, mark, thing = (mark * thing)[both].sum(1), mark[both].sum(1), thing[both].sum(1)
+    return float((met / mark).median()), float((met / thing).median())
