@@ -217,7 +217,8 @@ def controls_matter(pull: Pull, plan: PullPlan, look: int, last: bool) -> bool:
     >>> from foveate.report.discovery.cues import BY_KEY
     >>> plan = PullPlan([56, 112, 224])
     >>> def after(n, value, high, p):
-    ...     return controls_matter(Pull(BY_KEY["colour"], n, value, 0.0, high, p, 1.0, 1.0), plan, 1, False)
+    ...     pull = Pull(BY_KEY["colour"], n, value, 2 * value - high, high, p, 1.0, 1.0)
+    ...     return controls_matter(pull, plan, look=1, last=False)
     >>> after(112, 0.02, 0.08, 0.4), after(112, 0.05, 0.12, 0.1), after(112, 0.2, 0.3, 1e-6), after(112, 0.15, 0.2, 0.1)
     (False, True, True, False)
     """
