@@ -239,6 +239,7 @@ class Inquiry:
         self.marks, self.thing = marks, MARK
         if on >= ON_IT:
             self.thing = OBJECT_MARK
+            self.nesting.explained.pop(OBJECT_MARK.key, None)  # that was said of another one
             self.pulls = [pull for pull in self.pulls if pull.cue.key != OBJECT_MARK.key]
         self.pulls.append(replace(found, cue=self.thing))
         return True

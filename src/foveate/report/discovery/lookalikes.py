@@ -45,8 +45,8 @@ def how_it_lies(sheet: Sheet, predict: Predict, accused: Sequence[Pull], found: 
 
 
 def beside_a_mark(accused: Sequence[Pull], found: Nesting) -> None:
-    """A band on the object is in its mean colour and in the run of its pattern, and a coat in some of its colours: a mark
-    on the object explains what else is read within its outline, unless that pulls twice as much."""
+    """A band on the object is in its mean colour and in the run of its pattern, and a coat in some of its colours: a
+    mark on the object explains what else is read within its outline, unless that pulls twice as much."""
     mark = next((p for p in accused if p.cue.key == OBJECT_MARK.key and p.cue.key not in found.explained), None)
     inside = [p for p in accused if p.cue.within_class and p.cue.key not in found.explained]
     if mark is None or not inside:
