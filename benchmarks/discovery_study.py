@@ -24,8 +24,8 @@ and audits it on images *without attributes and masks*. Protocol:
   photographs at fb86ace). ``discovery_third.csv`` has the four kinds that later rules about frames and marks touch,
   seeds 26 to 30, run once at bd07e1a.
 - **The fourth study** (``discovery_fourth.csv``): things are now found by their looks, three more kinds were added (the
-  object's colour, a tilt, a stretch), and donors are drawn in an order that models share. Settled on seeds 10 to 30 (and
-  clean models of 30 to 35), run once: seeds 90 to 94 for all kinds, 100 to 119 for ``none``. A yes: where the true
+  object's colour, a tilt, a stretch), and donors are drawn in an order that models share. Settled on seeds 10 to 30 and
+  clean models of 30 to 35, run once: seeds 90 to 94 for all kinds, 100 to 119 for ``none``. A yes: where the true
   effect is .2 or more, named right in 90 of 100 and among the first two in 95; both of two in 8 of 10; at most 2 false
   alarms in 40; median pull / truth .5.
 
