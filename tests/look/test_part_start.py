@@ -6,9 +6,10 @@ import pytest
 import torch
 
 import foveate as fv
-from foveate.assemble.parts_network import PartsNetwork
+from foveate.assemble.parts_network import ATTENDED, PartsNetwork
 from foveate.errors import ModelError
 from foveate.extract import open_backbone
+from foveate.look import cls_attention
 from foveate.look.part_start import split_tokens
 from foveate.measure import foreground_miou
 
@@ -68,6 +69,22 @@ def test_the_attention_of_the_packaged_vit_starts_the_parts_on_small_animals() -
         network.start_prototypes([inputs[:30], inputs[30:]], attention=attention)
         found[attention] = foreground_miou(network.parts(inputs)[1].maps, masks)
     assert found[True] > found[False] + 0.1
+
+
+def test_the_attention_start_reads_every_image_once_and_is_that_of_two_passes() -> None:
+    backbone, view = open_backbone("micro-vit", 64)
+    data = fv.data.critters(train=24, target=0, val=0, test=0).train
+    inputs = view.normalise(torch.stack([view.prepare(s.image) for s in data]))
+    with torch.no_grad():
+        maps, scores = backbone.eval().maps(inputs), cls_attention(backbone.net, inputs).map
+    parts, background = split_tokens(maps, 3, seed=1, scores=scores, share=ATTENDED)
+    network = PartsNetwork(backbone, 2, parts=3)
+    read: list[int] = []
+    backbone.net.patch_embed.register_forward_hook(lambda _, args, __: read.append(len(args[0])))
+    network.start_prototypes([inputs], seed=1, attention=True)
+    assert read == [24]
+    assert torch.equal(network.discovery.prototypes, torch.cat([parts, background[None]]))
+    assert network.training  # the mode is put back
 
 
 def test_an_unknown_start_is_named() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -212,6 +213,19 @@ def test_prototypes_start_on_tokens_and_use_every_part() -> None:
     first = net.discovery.prototypes.clone()
     net.start_prototypes([x[:4], x[4:]])
     torch.testing.assert_close(net.discovery.prototypes, first)
+
+
+def test_no_epochs_leave_the_parts_where_they_start() -> None:
+    """A row without training tells what the start gives; the start is that of every system with as many parts."""
+    data = fv.data.critters(train=40, target=0, val=16, test=16, size=32)
+    images = torch.stack([data.test[i].image for i in range(16)])
+    same: dict[str, Any] = {"parts": 3, "image_size": 64, "progress": False, "lr": 1e-3, "tune": "tokens"}
+    start = fv.PDiscoFormer("micro-vit", epochs=0, **same).fit(data.train, val=data.val)
+    two_stages = fv.IFAM("micro-vit", epochs=0, **same).fit(data.train)
+    assert torch.equal(start.part_maps(images), two_stages.part_maps(images))
+    trained = fv.PDiscoFormer("micro-vit", epochs=1, **same).fit(data.train)
+    assert not torch.allclose(start.part_maps(images), trained.part_maps(images))
+    assert 0 < fv.systems.part_quality(start, data.test).miou < 1
 
 
 def test_removed_parts_change_nothing_when_unused() -> None:

@@ -286,9 +286,12 @@ class PartsNetwork(nn.Module):
         self.eval()
         maps, scores = [], []
         for inputs in batches:
-            maps.append(self.selector.maps(inputs).cpu().float())
-            if attention:
-                scores.append(cls_attention(self.selector.net, inputs).map.cpu())
+            if attention:  # one pass gives both where the CLS token looks and the patch tokens
+                gaze = cls_attention(self.selector.net, inputs, return_features=True)
+                scores.append(gaze.map.cpu())
+                maps.append(self.selector.as_grid(gaze.scores["features"], inputs.shape[-2:]).cpu().float())
+            else:
+                maps.append(self.selector.maps(inputs).cpu().float())
         self.train(was)
         how: dict[str, Any] = {"scores": torch.cat(scores), "share": ATTENDED} if attention else {}
         parts, background = split_tokens(torch.cat(maps), self.discovery.parts, seed, **how)
