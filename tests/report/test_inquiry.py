@@ -21,7 +21,7 @@ def pulled(cue: Cue, value: float) -> Pull:
     ("mark", "sharpness", "held", "by"),
     [
         (0.20, 0.40, 0.5, "sharpness"),  # a window that pulls half as much as the sharpness is a sharp bit of it
-        (0.35, 0.40, 0.5, None),  # letters pull about as much as the sharpness they lend the picture, or more
+        (0.45, 0.40, 0.5, None),  # letters pull about as much as the sharpness they lend the picture, or more
         (0.20, None, 0.5, None),
         (0.20, None, 0.1, "background"),  # a bit of the scene: the background pulls the same without it
         (0.20, None, 0.2, None),  # beside a scene that turns answers by itself

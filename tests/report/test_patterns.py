@@ -12,7 +12,7 @@ from foveate.report.discovery.cues import BY_KEY
 from foveate.report.discovery.experiments import Sheet, exchange
 from foveate.report.discovery.inquiry import Inquiry, accuses
 from foveate.report.discovery.marks import PUT, beyond_marks, with_marks, without_marks
-from foveate.report.discovery.patterns import find_thing, follows, kinds_of_patches, regions
+from foveate.report.discovery.patterns import find_thing, follows, read_patches, regions
 
 SIDE, N = 48, 240
 
@@ -87,15 +87,15 @@ def test_what_a_model_reads_is_what_stands(reader: Reader, named: set[str]) -> N
 
 def test_a_thing_is_no_bit_of_the_scene_and_chance_makes_none() -> None:
     pictures = Pictures(1)
-    kinds, half = kinds_of_patches(pictures.images), np.arange(N) % 2 == 0
+    patches, half = read_patches(pictures.images), np.arange(N) % 2 == 0
     told = pictures.scene[:, None].astype(float)
-    assert find_thing(kinds, pictures.labels, pictures.scene, told, half) is None, "beyond the scene nothing is left"
-    found = find_thing(kinds, pictures.labels, pictures.there, told, half)
+    assert find_thing(patches, pictures.labels, pictures.scene, told, half) is None, "beyond the scene nothing is left"
+    found = find_thing(patches, pictures.labels, pictures.there, told, half)
     assert found is not None
-    shown = regions(kinds, found, SIDE, SIDE).amax((1, 2)).numpy()
+    shown = regions(patches.kinds, found, SIDE, SIDE).amax((1, 2)).numpy()
     assert (shown == pictures.there).mean() > 0.9
     rng = np.random.default_rng(0)
-    by_chance = [find_thing(kinds, pictures.labels, rng.integers(0, 2, N), told, half) for _ in range(20)]
+    by_chance = [find_thing(patches, pictures.labels, rng.integers(0, 2, N), told, half) for _ in range(20)]
     assert sum(kind is not None for kind in by_chance) <= 1
 
 

@@ -49,7 +49,7 @@ from foveate.report.discovery.nested import (
     shared,
     wholes,
 )
-from foveate.report.discovery.patterns import find_thing, kinds_of_patches, on_the_object, regions, with_rim
+from foveate.report.discovery.patterns import find_thing, in_steps, on_the_object, read_patches, regions, with_rim
 from foveate.report.discovery.probes import probe_all
 from foveate.report.gaps import FOUND_GAP, FOUND_LOW
 from foveate.report.levels import Level
@@ -57,15 +57,15 @@ from foveate.report.levels import Level
 MIMICS = 0.75
 """A property of the whole picture that loses a quarter of its pull with the marks comes from them: windows seldom hold
 a mark wholly."""
-SHARPEST = 0.7
+SHARPEST = 1.0
 """A window that pulls less than this share of the picture's sharpness is a sharp or a blurred bit of it; a line of
-letters pulls more than the sharpness that it lends the picture."""
+letters pulls more than the sharpness that it lends the picture, and is mostly found by its looks before."""
 ALIKE = 0.6
 """A property of the whole picture with this share of a mark's pull makes the mark's colour."""
 TAKES = 0.15
 """A mark that takes less than this share of the background's pull with it is a bit of the scene. Less than of a place
 that does not move: where mark and scene speak for the same class, each turns answers without the other."""
-ON_IT = 0.5
+ON_IT = 0.75
 """A thing is on the object when this share of it lies within the outlines."""
 LARGEST_PART = 0.6
 """What covers more of the object than this is the object."""
@@ -123,7 +123,7 @@ class Inquiry:
         self._colours_of_the_picture(accused)
         standing = [pull for pull in accused if pull.cue.key not in self.nesting.explained]
         whole = next((pull for pull in accused if pull.cue.key == "background"), None)
-        if self._thing(standing):
+        if self._thing(accused):
             self._beside(whole, standing)
         elif whole is not None:
             by = self.nesting.explained.get(whole.cue.key)
@@ -209,22 +209,22 @@ class Inquiry:
         if mark is not None and strongest is not None and strongest.value >= ALIKE * mark.value:
             self.nesting.explained[mark.cue.key] = strongest.cue
 
-    def _thing(self, standing: Sequence[Pull]) -> bool:
+    def _thing(self, accused: Sequence[Pull]) -> bool:
         """Look for a thing that comes along, by its looks, in every second image; exchange it in the others.
 
-        Answers must follow it beyond what the cues that stand so far, and the background, say in the same images.
+        Answers must follow it beyond what the accused cues, and the background, say in the same images.
         """
         sheet = self.sheet
-        keys = dict.fromkeys(["background", *(pull.cue.key for pull in standing)])
-        told = [self.features[key] for key in keys if key in self.features]
+        keys = dict.fromkeys(["background", *(pull.cue.key for pull in accused)])
+        told = [in_steps(self.features[key]) for key in keys if key in self.features]
         if not told or len(sheet) < FEWEST_TESTED:
             return False
         half = np.arange(len(sheet)) % 2 == 0
-        kinds = sheet.measured("patches", lambda: kinds_of_patches(sheet.images))
-        kind = find_thing(kinds, sheet.labels, sheet.predictions, np.concatenate(told, 1), half)
+        patches = sheet.measured("patches", lambda: read_patches(sheet.images))
+        kind = find_thing(patches, sheet.labels, sheet.predictions, np.concatenate(told, 1), half)
         if kind is None:
             return False
-        marks = regions(kinds, kind, *sheet.images.shape[-2:])
+        marks = regions(patches.kinds, kind, *sheet.images.shape[-2:])
         on, of = on_the_object(marks, sheet.masks if sheet.tight is None else sheet.tight)
         if of > LARGEST_PART:
             return False
@@ -255,8 +255,9 @@ class Inquiry:
             if pull_of_pairs(there, PUT.without(place), self.predict, mine) < STANDS * own:
                 explained[self.thing.key] = place
                 return
-        if whole is not None and self._anywhere(mine) >= ANYWHERE * own:
-            explained[self.thing.key] = explained.get(whole.cue.key, whole.cue)
+        everywhere = [pull for pull in others if pull is whole or pull.cue.aspect is not None]
+        if everywhere and self._anywhere(mine) >= ANYWHERE * own:
+            explained[self.thing.key] = max(everywhere, key=lambda pull: pull.value).cue
             return
         for pull in others:
             if pull is whole or pull.cue.key == self.thing.key:

@@ -14,7 +14,7 @@ from foveate.report.discovery.cues.geometry import STEPS, lying_alike
 from foveate.report.discovery.cues.object_colour import OBJECT_COLOUR
 from foveate.report.discovery.cues.object_mark import OBJECT_MARK
 from foveate.report.discovery.experiments import Predict, Pull, Sheet, pull_of_pairs
-from foveate.report.discovery.nested import COMPARED, LEVELLED, STANDS, Nesting
+from foveate.report.discovery.nested import COMPARED, LEVELLED, STANDS, Nesting, can_be_levelled
 from foveate.report.gaps import FOUND_GAP
 
 COLOURING = ("background", "brightness", "colour", "vignette")
@@ -34,7 +34,9 @@ def how_it_lies(sheet: Sheet, predict: Predict, accused: Sequence[Pull], found: 
         if cause.cue.key in found.explained:
             continue
         for pull in accused:
-            if pull is cause or pull.cue.key in found.explained or pull.cue.full_size:
+            if pull is cause or pull.cue.key in found.explained:
+                continue
+            if not can_be_levelled(sheet, pull, accused):
                 continue
             pairs, levelled = pull.pairs[:COMPARED], lying_alike(pull.cue, STEPS[cause.cue.key])
             if pull_of_pairs(sheet, levelled, predict, pairs) < LEVELLED * pull_of_pairs(

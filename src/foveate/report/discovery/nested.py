@@ -114,7 +114,9 @@ def from_closer(sheet: Sheet, predict: Predict, accused: Sequence[Pull], found: 
     if size is None:
         return
     for pull in accused:
-        if pull is size or pull.cue.key in found.explained or pull.cue.full_size or pull.value > size.value / FAINT:
+        if pull is size or pull.cue.key in found.explained or pull.value > size.value / FAINT:
+            continue
+        if not can_be_levelled(sheet, pull, accused):
             continue
         pairs = pull.pairs[:COMPARED]
         own = pull_of_pairs(sheet, pull.cue, predict, pairs)
@@ -122,6 +124,14 @@ def from_closer(sheet: Sheet, predict: Predict, accused: Sequence[Pull], found: 
             found.explained[pull.cue.key] = size.cue
     for key, by in list(found.explained.items()):  # what was explained by what is explained now
         found.explained[key] = found.explained.get(by.key, by)
+
+
+def can_be_levelled(sheet: Sheet, pull: Pull, accused: Sequence[Pull]) -> bool:
+    """Whether donors can be enlarged, turned or stretched to see what is left of a pull: not where it may come from
+    something at a place, such as a frame, which would be moved out of the picture."""
+    places = [p for p in accused if p.cue.region is not None and p.cue.drawn is not None and shown(sheet, p.cue)]
+    held = any(place.value >= EXPLAINS * pull.value for place in places)
+    return not (pull.cue.full_size or pull.cue.region is not None or held)
 
 
 def shown(sheet: Sheet, cue: Cue) -> bool:

@@ -8,6 +8,8 @@ sea. Which kind it is, is looked for in one half of the pictures; what it does t
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -28,18 +30,35 @@ LARGEST = 0.12
 """A thing covers at most this share of a picture, in the median of those that show it."""
 SHOWN_BY = 12
 """Pictures that must show a kind, and that must not, before anything is said."""
+QUANTILES = (0.25, 0.5)
+"""Of what is read off its patches, to say what a whole picture is like; a thing with much detail is above them."""
+FEW, STEPS = 6, 5
+"""A cue that is read in at most so many numbers is also told in steps."""
 SURELY = 3.5
 """Standard errors by which answers must follow a kind of patch: chance makes one of 4,000 kinds do so."""
 
 
-def kinds_of_patches(images: Tensor, seed: int = 0) -> NDArray[np.int64]:
-    """Which of ``KINDS`` kinds every patch of the pictures ``uint8 [n, 3, H, W]`` is: ``[n, rows, columns]``.
+@dataclass(frozen=True)
+class Patches:
+    """The patches of ``n`` pictures.
 
-    The kinds are found in every second picture.
+    Attributes:
+        kinds: which kind each is, ``[n, rows, columns]``.
+        overall: what the whole picture is like, ``[n, d]``: quantiles of all that is read off its patches. A thing that
+            covers little of the picture hardly moves them; a blur, a lamp, a coarse encoding does.
+    """
+
+    kinds: NDArray[np.int64]
+    overall: NDArray[np.float64]
+
+
+def read_patches(images: Tensor, seed: int = 0) -> Patches:
+    """Put patches that look alike together, over the pictures ``uint8 [n, 3, H, W]``; the kinds are found in every
+    second one.
 
     >>> flat = torch.full((6, 3, 32, 32), 90, dtype=torch.uint8)
     >>> flat[::2, :, 4:12, 4:12] = 250
-    >>> kinds = kinds_of_patches(flat)
+    >>> kinds = read_patches(flat).kinds
     >>> kinds.shape, bool((kinds[1] == kinds[1, 0, 0]).all()), len(np.unique(kinds[0])) > 1
     ((6, 15, 15), True, True)
     """
@@ -48,10 +67,12 @@ def kinds_of_patches(images: Tensor, seed: int = 0) -> NDArray[np.int64]:
     described = np.concatenate([_described(images[start : start + 64]) for start in range(0, len(images), 64)])
     described -= described.mean((0, 1, 2))
     described /= described.std((0, 1, 2)) + 1e-6
+    overall = np.concatenate(np.quantile(described.reshape(len(described), -1, described.shape[-1]), QUANTILES, 1), 1)
     seen = described[::2].reshape(-1, described.shape[-1])[::2]
     different = len(np.unique(seen.round(3), axis=0))
     found = KMeans(min(KINDS, different), n_init=1, random_state=seed, max_iter=20).fit(seen)
-    return found.predict(described.reshape(-1, described.shape[-1])).reshape(described.shape[:3]).astype(np.int64)
+    kinds = found.predict(described.reshape(-1, described.shape[-1])).reshape(described.shape[:3])
+    return Patches(kinds.astype(np.int64), overall.astype(np.float64))
 
 
 def _described(images: Tensor) -> NDArray[np.float32]:
@@ -82,21 +103,35 @@ def _sizes(height: int, width: int) -> tuple[int, int]:
     return side, max(1, side // 2)
 
 
+def in_steps(features: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Features ``[n, d]``; few of them also as steps, so that a blur that is there or not is told as such.
+
+    >>> in_steps(np.arange(10.0)[:, None]).shape, in_steps(np.zeros((10, 40))).shape
+    ((10, 6), (10, 40))
+    """
+    if features.shape[1] > FEW:
+        return features
+    edges = np.quantile(features, np.arange(1, STEPS + 1) / (STEPS + 1), axis=0)
+    return np.concatenate([features, *(features > edge for edge in edges)], 1)
+
+
 def find_thing(
-    kinds: NDArray[np.int64],
+    patches: Patches,
     labels: NDArray[np.int64],
     answers: NDArray[np.int64],
     told: NDArray[np.float64],
     half: NDArray[np.bool_],
 ) -> int | None:
-    """The kind of patch that answers follow most surely beyond the label and what else is told; None where none is.
+    """The kind of patch that answers follow most surely beyond the label, what the whole picture is like, and what else
+    is told; None where none is.
 
     Args:
-        kinds: from :func:`kinds_of_patches`, ``[n, rows, columns]``.
+        patches: from :func:`read_patches`.
         labels, answers: ``[n]``.
         told: the surroundings, and other cues that answers may follow, in numbers, ``[n, d]``.
         half: the pictures that may be looked at, ``[n]``.
     """
+    kinds, told = patches.kinds, np.concatenate([told, patches.overall], 1)
     places = kinds.shape[1] * kinds.shape[2]
     many = np.stack([(kinds == kind).sum((1, 2)) for kind in range(int(kinds.max()) + 1)], 1)
     there = many >= FEWEST
