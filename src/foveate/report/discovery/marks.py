@@ -39,7 +39,7 @@ def exchange_mark(x: Tensor, mask: Tensor, donor: Tensor, donor_mask: Tensor) ->
 
 
 MARK = Cue(
-    "mark", "a mark or a thing beside the object", part_of="background", trial="Give {object} picture {theirs}",
+    "mark", "a mark or a thing that comes along", part_of="background", trial="Give {object} picture {theirs}",
     theirs="the mark of {donor}",
 )  # fmt: skip
 """What a verdict names: it has no exchange of its own, since only images that were searched are known to have it."""
