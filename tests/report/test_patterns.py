@@ -112,6 +112,16 @@ def test_what_goes_with_the_scene_alone_does_not_follow_beyond_it() -> None:
     assert plain[0, 0] > 2 * sure[0, 0], "most of what goes with the scene is gone with it"
 
 
+def test_a_thing_is_given_by_pictures_in_which_it_keeps_off_the_object() -> None:
+    pictures, reader = Pictures(), Reader(0.0, 1.0, 0.5)
+    asked = Inquiry(pictures.sheet(reader), pictures.features(), reader, lambda scores: scores.argmax(1)).run()
+    found = next(pull for pull in asked.pulls if pull.cue.key == "mark")
+    assert asked.marks is not None
+    met = (asked.marks * (pictures.masks > 0)).float().mean((1, 2)) / asked.marks.float().mean((1, 2)).clamp(min=1e-6)
+    givers = sorted({row for _, same, other in found.pairs for row in (same, other)})
+    assert float(met[givers].max()) <= 0.1 < float(met.max())
+
+
 def test_what_is_kept_stays_and_what_is_bare_gives_nothing() -> None:
     pictures = Pictures(2)
     marks = torch.from_numpy(pictures.plates.astype(np.uint8))

@@ -67,6 +67,8 @@ TAKES = 0.15
 that does not move: where mark and scene speak for the same class, each turns answers without the other."""
 ON_IT = 0.75
 """A thing is on the object when this share of it lies within the outlines."""
+TOUCHES = 0.1
+"""A picture gives a thing beside the object if at most this share of it lies on its object."""
 LARGEST_PART = 0.6
 """What covers more of the object than this is the object."""
 ANYWHERE = 0.5
@@ -225,24 +227,42 @@ class Inquiry:
         if kind is None:
             return False
         marks = regions(patches.kinds, kind, *sheet.images.shape[-2:])
-        on, of = on_the_object(marks, sheet.masks if sheet.tight is None else sheet.tight)
+        objects = sheet.masks if sheet.tight is None else sheet.tight
+        on, of = on_the_object(marks, objects)
         if of > LARGEST_PART:
             return False
-        marks = with_rim(marks)
+        marks, thing = with_rim(marks), OBJECT_MARK if on >= ON_IT else MARK
         there = with_marks(sheet, marks)
         share = marks.float().mean((1, 2)).double().numpy()[:, None]
         plan = replace(self._plan(PUT), features=share)
-        drawn = drawn_pairs(there, PUT, share, self.seed)
+        drawn = self._who_gives(share, marks * (objects > 0.5), thing)
         found = measure_pull(there, PUT, self.predict, plan=plan, drawn=drawn[~half[drawn[:, 0]]], seed=self.seed)
         if found is None or not accuses(found):
             return False
-        self.marks, self.thing = marks, MARK
-        if on >= ON_IT:
-            self.thing = OBJECT_MARK
+        self.marks, self.thing = marks, thing
+        if thing is OBJECT_MARK:
             self.nesting.explained.pop(OBJECT_MARK.key, None)  # that was said of another one
             self.pulls = [pull for pull in self.pulls if pull.cue.key != OBJECT_MARK.key]
-        self.pulls.append(replace(found, cue=self.thing))
+        self.pulls.append(replace(found, cue=thing))
         return True
+
+    def _who_gives(self, share: NDArray[np.float64], met: Tensor, thing: Cue) -> NDArray[np.int64]:
+        """Recipients with their donors ``[n, 3]`` for a thing that covers ``share`` ``[n, 1]`` of the pictures and
+        meets the objects in ``met`` ``[n, H, W]``.
+
+        A bit of the donor's object would come along and speak for its class. So a thing beside the object is given by
+        pictures in which it keeps off it, and a thing on the object only within a class.
+        """
+        sheet, everyone = self.sheet, np.ones(len(self.sheet), dtype=bool)
+        speaks = spoken_for(share, sheet.predictions)
+        clear = met.float().mean((1, 2)).numpy() <= TOUCHES * share[:, 0]
+        lots = [(everyone, clear)] if thing is MARK else [(sheet.labels == k,) * 2 for k in np.unique(sheet.labels)]
+        rng = np.random.default_rng([self.seed, 6])
+        order = rng.permutation(len(sheet))
+        drawn = np.concatenate(
+            [np.stack(draw_donors(sheet, to, rng, donor_pools(sheet, of, speaks)), 1) for to, of in lots]
+        )
+        return drawn[np.argsort(order[drawn[:, 0]])]
 
     def _beside(self, whole: Pull | None, others: Sequence[Pull]) -> None:
         """What a thing that was found in all images explains: the other cues are exchanged again without it."""
