@@ -295,8 +295,7 @@ class Inquiry:
             elif whole.cue.key not in explained:
                 self.nesting.holds[self.thing.key] = 1.0 if scene is None else share_held(whole.value, scene.value)
                 explained[whole.cue.key] = self.thing
-        for key, by in list(explained.items()):  # what was explained by what is explained now
-            explained[key] = explained.get(by.key, by)
+        self.nesting.follow_up()
 
     def _anywhere(self, pairs: Sequence[Triple]) -> float:
         """The pull of what donors have half a picture away from their marks: any bit of a scene has that."""

@@ -43,7 +43,7 @@ def how_it_lies(sheet: Sheet, predict: Predict, accused: Sequence[Pull], found: 
                 sheet, pull.cue, predict, pairs
             ):
                 found.explained[pull.cue.key] = cause.cue
-    _follow_up(found)
+    found.follow_up()
 
 
 def beside_a_mark(accused: Sequence[Pull], found: Nesting) -> None:
@@ -58,7 +58,7 @@ def beside_a_mark(accused: Sequence[Pull], found: Nesting) -> None:
         found.explained[mark.cue.key] = strongest.cue
     else:
         found.explained |= {pull.cue.key: mark.cue for pull in inside}
-    _follow_up(found)
+    found.follow_up()
 
 
 def whose_colour(sheet: Sheet, predict: Predict, accused: Sequence[Pull], found: Nesting) -> None:
@@ -79,7 +79,7 @@ def whose_colour(sheet: Sheet, predict: Predict, accused: Sequence[Pull], found:
         elif pull.value >= ALIKE * own.value:
             found.explained[own.cue.key] = pull.cue
             break
-    _follow_up(found)
+    found.follow_up()
 
 
 def _of_the_objects(sheet: Sheet, predict: Predict, pull: Pull, colour: Cue) -> bool:
@@ -89,9 +89,3 @@ def _of_the_objects(sheet: Sheet, predict: Predict, pull: Pull, colour: Cue) -> 
     pairs = pull.pairs[:COMPARED]
     rest = pull_of_pairs(sheet, pull.cue.without(colour), predict, pairs)
     return rest < STANDS * pull_of_pairs(sheet, pull.cue, predict, pairs)
-
-
-def _follow_up(found: Nesting) -> None:
-    """What was explained by what is explained now is explained by that."""
-    for key, by in list(found.explained.items()):
-        found.explained[key] = found.explained.get(by.key, by)

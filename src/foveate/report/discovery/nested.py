@@ -57,6 +57,11 @@ class Nesting:
     explained: dict[str, Cue] = field(default_factory=dict)
     holds: dict[str, float] = field(default_factory=dict)
 
+    def follow_up(self) -> None:
+        """What was explained by what is explained now is explained by that."""
+        for key, by in list(self.explained.items()):
+            self.explained[key] = self.explained.get(by.key, by)
+
 
 def wholes(cue: Cue) -> list[str]:
     """Keys of the cues that hold this one, the nearest first.
@@ -122,8 +127,7 @@ def from_closer(sheet: Sheet, predict: Predict, accused: Sequence[Pull], found: 
         own = pull_of_pairs(sheet, pull.cue, predict, pairs)
         if pull_of_pairs(sheet, from_as_close(pull.cue), predict, pairs) < LEVELLED * own:
             found.explained[pull.cue.key] = size.cue
-    for key, by in list(found.explained.items()):  # what was explained by what is explained now
-        found.explained[key] = found.explained.get(by.key, by)
+    found.follow_up()
 
 
 def can_be_levelled(sheet: Sheet, pull: Pull, accused: Sequence[Pull]) -> bool:
