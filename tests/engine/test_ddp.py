@@ -15,9 +15,10 @@ def test_two_processes_equal_one_with_the_doubled_batch(tmp_path: Path) -> None:
     for devices, batch in ((1, 16), (2, 8)):
         out = tmp_path / f"{devices}.json"
         command = [sys.executable, str(script), str(devices), str(batch), str(out)]
-        subprocess.run(
-            command, check=True, capture_output=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"}
         )
+        assert done.returncode == 0, done.stderr
         results.append(json.loads(out.read_text()))
     one, two = results
     assert len(one["losses"]) == 3 * 4

@@ -21,7 +21,7 @@ from foveate.data.loading import Batch
 from foveate.engine.bf16 import require_bf16
 from foveate.engine.callbacks import Callback, EpochEnd, StopTraining
 from foveate.engine.checkpoint import load_checkpoint, save_checkpoint
-from foveate.engine.devices import default_device
+from foveate.engine.devices import default_device, part_at_exit
 from foveate.engine.ema import RunningMean
 from foveate.engine.feed import Feed, Indices
 from foveate.engine.plan import Fixed, Piece, Plan, Shuffled, in_parts
@@ -151,6 +151,7 @@ def train(
     if fabric.device.type == "cpu":
         require_bf16(precision)
     fabric.launch()
+    part_at_exit()
     plan = plan or Shuffled(len(feed.dataset), settings.seed)
     with channels_last(model), Compiled(model, settings.compile) as compiled:
         optimizer = _optimizer(settings, groups or parameter_groups(model, settings.weight_decay))
