@@ -6,10 +6,13 @@ from dataclasses import replace
 
 from foveate.report.discovery.cues import BY_KEY
 from foveate.report.discovery.experiments import Pull
-from foveate.report.discovery.judgement import judge
+from foveate.report.discovery.judgement import judge, smallest_found
+from foveate.report.discovery.marks import MARK
 from foveate.report.discovery.nested import Nesting
 from foveate.report.discovery.probes import PropertyProbe
 from foveate.report.levels import Level
+
+SEARCHED = replace(MARK, searched=True)
 
 
 def pull(key: str, value: float, p: float = 1e-9) -> Pull:
@@ -48,3 +51,16 @@ def test_a_faint_size_is_found_only_where_it_explains_something() -> None:
     assert found(0.13, Nesting()) == ["background"]
     assert found(0.2, Nesting()) == ["background", "size"], "surely above 10 of 100"
     assert found(0.13, Nesting(), estimated=False) == ["background", "size"], "true masks need no such care"
+
+
+def test_what_was_searched_for_has_to_be_surer() -> None:
+    def level(value: float) -> Level:
+        return (
+            judge([replace(pull("background", value), cue=SEARCHED)], [], [], BY_KEY, objects="a ViT").suspects[0].level
+        )
+
+    assert judge([pull("background", 0.13)], [], [], BY_KEY, objects="a ViT").level is Level.FOUND
+    assert level(0.13) is Level.HINT, "its low end is 8 of 100, and many looks were tried"
+    assert level(0.2) is Level.FOUND
+    same = replace(pull("background", 0.0), cue=SEARCHED)
+    assert smallest_found(same, 9) > smallest_found(pull("background", 0.0), 9)

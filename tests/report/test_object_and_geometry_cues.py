@@ -224,11 +224,16 @@ def test_a_picture_that_only_lights_its_object_is_explained_by_the_objects_colou
     found = Nesting()
     whose_colour(told, reads_object, [light, pulled("object-colour", 0.9, 60)], found)
     assert {key: by.key for key, by in found.explained.items()} == {"brightness": "object-colour"}
+    lamp = Nesting()
+    whose_colour(told, reads_object, [light, pulled("object-colour", light.value / 1.4, 60)], lamp)
+    assert {key: by.key for key, by in lamp.explained.items()} == {"object-colour": "brightness"}, (
+        "it does clearly more"
+    )
 
 
 @pytest.mark.parametrize("other", ["object-colour", "aspect"])
 def test_of_a_band_and_what_else_is_read_within_the_outline_the_stronger_one_is_named(other: str) -> None:
-    for mark, by in ((0.8, OBJECT_MARK.key), (0.2, other)):
+    for mark, by in ((0.8, OBJECT_MARK.key), (0.4, OBJECT_MARK.key), (0.35, other), (0.2, other)):
         band = Pull(OBJECT_MARK, 60, mark, mark - 0.1, mark + 0.1, 1e-9, 1.0, 1 - mark)
         found = Nesting()
         beside_a_mark([band, pulled(other, 0.5, 12), pulled("background", 0.9, 12)], found)

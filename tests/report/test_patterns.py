@@ -8,11 +8,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from foveate.report.discovery import inquiry
 from foveate.report.discovery.cues import BY_KEY
 from foveate.report.discovery.experiments import Sheet, exchange
 from foveate.report.discovery.inquiry import Inquiry, accuses
 from foveate.report.discovery.marks import PUT, beyond_marks, with_marks, without_marks
-from foveate.report.discovery.patterns import find_thing, follows, read_patches, regions
+from foveate.report.discovery.patterns import find_things, follows, read_patches, regions
 
 SIDE, N = 48, 240
 
@@ -89,14 +90,27 @@ def test_a_thing_is_no_bit_of_the_scene_and_chance_makes_none() -> None:
     pictures = Pictures(1)
     patches, half = read_patches(pictures.images), np.arange(N) % 2 == 0
     told = pictures.scene[:, None].astype(float)
-    assert find_thing(patches, pictures.labels, pictures.scene, told, half) is None, "beyond the scene nothing is left"
-    found = find_thing(patches, pictures.labels, pictures.there, told, half)
-    assert found is not None
-    shown = regions(patches.kinds, found, SIDE, SIDE).amax((1, 2)).numpy()
+    assert not find_things(patches, pictures.labels, pictures.scene, told, half), "beyond the scene nothing is left"
+    found = find_things(patches, pictures.labels, pictures.there, told, half)
+    assert found
+    shown = regions(patches.kinds, found[0], SIDE, SIDE).amax((1, 2)).numpy()
     assert (shown == pictures.there).mean() > 0.9
     rng = np.random.default_rng(0)
-    by_chance = [find_thing(patches, pictures.labels, rng.integers(0, 2, N), told, half) for _ in range(20)]
-    assert sum(kind is not None for kind in by_chance) <= 1
+    by_chance = [find_things(patches, pictures.labels, rng.integers(0, 2, N), told, half) for _ in range(20)]
+    assert sum(map(bool, by_chance)) <= 1
+
+
+def test_another_kind_is_tried_where_the_first_turns_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    pictures, reader = Pictures(), Reader(0.0, 1.0, 0.5)
+    sheet, half = pictures.sheet(reader), np.arange(N) % 2 == 0
+    kinds = read_patches(pictures.images)
+    right = find_things(kinds, pictures.labels, sheet.predictions, pictures.features()["background"], half)[0]
+    shown = [regions(kinds.kinds, kind, SIDE, SIDE).numpy() > 0 for kind in range(int(kinds.kinds.max()) + 1)]
+    wrong = next(k for k, at in enumerate(shown) if 0.02 < at.mean() < 0.1 and not (at & pictures.plates).any())
+    monkeypatch.setattr(inquiry, "find_things", lambda *_: [wrong, right])
+    asked = Inquiry(sheet, pictures.features(), reader, lambda scores: scores.argmax(1)).run()
+    assert asked.marks is not None
+    assert (asked.marks > 0)[torch.from_numpy(pictures.plates)].float().mean() > 0.5
 
 
 def test_what_goes_with_the_scene_alone_does_not_follow_beyond_it() -> None:

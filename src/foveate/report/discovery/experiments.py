@@ -30,7 +30,7 @@ from torch import Tensor
 from foveate.report.discovery.cues import Cue
 from foveate.report.discovery.donors import drawn_pairs
 from foveate.report.discovery.pictures import Sheet, exchange
-from foveate.report.gaps import FOUND_GAP, FOUND_LOW
+from foveate.report.gaps import FOUND_GAP
 
 __all__ = [
     "Predict",
@@ -204,7 +204,7 @@ def clear(pull: Pull, plan: PullPlan, look: int) -> bool:
         return True
     if plan.enough is not None and pull.low >= plan.enough and pull.p < ERROR:
         return True
-    surely = FOUND_GAP if pull.cue.within_class else FOUND_LOW  # what may belong to the class has to be the surer
+    surely = FOUND_GAP if pull.cue.within_class else pull.cue.least  # what may belong to the class has to be the surer
     return look > 0 and pull.value >= FOUND_GAP and pull.low >= surely and pull.p * plan.tests < ERROR
 
 

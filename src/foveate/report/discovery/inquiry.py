@@ -26,7 +26,7 @@ from foveate.report.discovery.experiments import (
     pull_of_pairs,
 )
 from foveate.report.discovery.judgement import HINT, borne_out, level_of, of_both_cuts
-from foveate.report.discovery.lookalikes import beside_a_mark, how_it_lies, whose_colour
+from foveate.report.discovery.lookalikes import COLOURING, beside_a_mark, how_it_lies, whose_colour
 from foveate.report.discovery.marks import (
     MARK,
     PUT,
@@ -39,6 +39,7 @@ from foveate.report.discovery.marks import (
 )
 from foveate.report.discovery.nested import (
     COMPARED,
+    LEVELLED,
     STANDS,
     WORTH,
     Nesting,
@@ -49,7 +50,7 @@ from foveate.report.discovery.nested import (
     shared,
     wholes,
 )
-from foveate.report.discovery.patterns import find_thing, in_steps, on_the_object, read_patches, regions, with_rim
+from foveate.report.discovery.patterns import find_things, in_steps, on_the_object, read_patches, regions, with_rim
 from foveate.report.discovery.probes import probe_all
 from foveate.report.gaps import FOUND_GAP, FOUND_LOW
 from foveate.report.levels import Level
@@ -127,7 +128,7 @@ class Inquiry:
         whole = next((pull for pull in accused if pull.cue.key == "background"), None)
         if self._thing(accused):
             self._beside(whole, standing)
-        elif whole is not None:
+        elif whole is not None and of_both_cuts(Level.HINT, whole).accuses:
             by = self.nesting.explained.get(whole.cue.key)
             if by is None or by.aspect is not None:  # the marks of a text look like sharpness
                 self._search(whole, standing)
@@ -223,28 +224,40 @@ class Inquiry:
             return False
         half = np.arange(len(sheet)) % 2 == 0
         patches = sheet.measured("patches", lambda: read_patches(sheet.images))
-        kind = find_thing(patches, sheet.labels, sheet.predictions, np.concatenate(told, 1), half)
-        if kind is None:
+        tried: list[tuple[Pull, Tensor]] = []
+        for kind in find_things(patches, sheet.labels, sheet.predictions, np.concatenate(told, 1), half):
+            marks = regions(patches.kinds, kind, *sheet.images.shape[-2:])
+            found = self._of_that_kind(marks, half)
+            if found is not None:
+                tried.append((found, with_rim(marks)))
+                if found.value >= FOUND_GAP and found.low >= found.cue.least:
+                    break
+        if not tried:
             return False
-        marks = regions(patches.kinds, kind, *sheet.images.shape[-2:])
+        found, self.marks = max(tried, key=lambda one: one[0].value)
+        self.thing = OBJECT_MARK if found.cue.key == OBJECT_MARK.key else MARK
+        if self.thing is OBJECT_MARK:
+            self.nesting.explained.pop(OBJECT_MARK.key, None)  # that was said of another one
+            self.pulls = [pull for pull in self.pulls if pull.cue.key != OBJECT_MARK.key]
+        self.pulls.append(found)
+        return True
+
+    def _of_that_kind(self, marks: Tensor, half: NDArray[np.bool_]) -> Pull | None:
+        """What a thing at ``marks`` ``[n, H, W]`` does, in the images outside the ``half`` ``[n]`` where it was found;
+        None where it does nothing, or is the object."""
+        sheet = self.sheet
         objects = sheet.masks if sheet.tight is None else sheet.tight
         on, of = on_the_object(marks, objects)
         if of > LARGEST_PART:
-            return False
+            return None
         marks, thing = with_rim(marks), OBJECT_MARK if on >= ON_IT else MARK
-        there = with_marks(sheet, marks)
-        share = marks.float().mean((1, 2)).double().numpy()[:, None]
-        plan = replace(self._plan(PUT), features=share)
+        put, share = replace(PUT, searched=True), marks.float().mean((1, 2)).double().numpy()[:, None]
+        plan = replace(self._plan(put), features=share)
         drawn = self._who_gives(share, marks * (objects > 0.5), thing)
-        found = measure_pull(there, PUT, self.predict, plan=plan, drawn=drawn[~half[drawn[:, 0]]], seed=self.seed)
-        if found is None or not accuses(found):
-            return False
-        self.marks, self.thing = marks, thing
-        if thing is OBJECT_MARK:
-            self.nesting.explained.pop(OBJECT_MARK.key, None)  # that was said of another one
-            self.pulls = [pull for pull in self.pulls if pull.cue.key != OBJECT_MARK.key]
-        self.pulls.append(replace(found, cue=thing))
-        return True
+        found = measure_pull(
+            with_marks(sheet, marks), put, self.predict, plan=plan, drawn=drawn[~half[drawn[:, 0]]], seed=self.seed
+        )
+        return replace(found, cue=replace(thing, searched=True)) if found is not None and accuses(found) else None
 
     def _who_gives(self, share: NDArray[np.float64], met: Tensor, thing: Cue) -> NDArray[np.int64]:
         """Recipients with their donors ``[n, 3]`` for a thing that covers ``share`` ``[n, 1]`` of the pictures and
@@ -274,6 +287,11 @@ class Inquiry:
         for place in (pull.cue for pull in others if pull.cue.region is not None):
             if pull_of_pairs(there, PUT.without(place), self.predict, mine) < STANDS * own:
                 explained[self.thing.key] = place
+                return
+        for aspect in (pull.cue for pull in others if pull.cue.aspect is not None and pull.cue.key in COLOURING):
+            # a dark patch of a dark picture: no thing of its own if it says nothing once its picture is as light
+            if pull_of_pairs(there, PUT.levelled(aspect), self.predict, mine) < LEVELLED * own:
+                explained[self.thing.key] = aspect
                 return
         everywhere = [pull for pull in others if pull is whole or pull.cue.aspect is not None]
         if everywhere and self._anywhere(mine) >= ANYWHERE * own:
@@ -327,7 +345,7 @@ class Inquiry:
         their marks was the marks'.
         """
         boxes = find_marks(self.sheet, self.logits)
-        self.marks = box_masks(boxes, self.sheet.images)
+        self.marks = box_masks(boxes, self.sheet.images) * (self.sheet.masks <= 0.5)  # nothing of the donor's object
         drawn = mark_pairs(self.sheet, boxes, np.random.default_rng([self.seed, 4]))
         there = with_marks(self.sheet, self.marks)
         found = measure_pull(there, PUT, self.predict, plan=self._plan(PUT), drawn=drawn, seed=self.seed)

@@ -17,7 +17,7 @@ from foveate.report.discovery.cues import Cue
 from foveate.report.discovery.experiments import HINT, OPEN, Pull
 from foveate.report.discovery.nested import Nesting, wholes
 from foveate.report.discovery.probes import PropertyProbe, holm
-from foveate.report.gaps import FOUND_GAP, FOUND_LOW, POWER, Z95
+from foveate.report.gaps import FOUND_GAP, POWER, Z95
 from foveate.report.levels import Level
 
 BORNE_OUT = 0.4
@@ -114,7 +114,7 @@ class Judgement:
 
 def level_of(pull: Pull, adjusted: float) -> Level:
     """What one pull allows to say."""
-    if adjusted < 0.05 and pull.value >= FOUND_GAP and pull.low >= FOUND_LOW:
+    if adjusted < 0.05 and pull.value >= FOUND_GAP and pull.low >= pull.cue.least:
         return Level.FOUND
     if adjusted < 0.05 and pull.value >= HINT:
         return Level.HINT
@@ -154,7 +154,7 @@ def smallest_found(pull: Pull, tests: int) -> float:
     value, n = FOUND_GAP, max(pull.n, pull.planned)
     for _ in range(20):  # a larger pull spreads more: the two are settled together
         error = math.sqrt(max(noise, value * (1 - value)) / n + OPEN / n**2)
-        value = min(1.0, max(FOUND_GAP, FOUND_LOW + Z95 * error, sure * error) + POWER * error)
+        value = min(1.0, max(FOUND_GAP, pull.cue.least + Z95 * error, sure * error) + POWER * error)
     return value
 
 

@@ -22,8 +22,9 @@ COLOURING = ("background", "brightness", "colour", "vignette")
 ALIKE = 0.6
 """A cue of the picture with this share of the pull of the objects' colour makes that colour."""
 
-TWICE = 2.0
-"""What is read within the outline of an object goes before a mark on it when it pulls so many times as much."""
+MORE = 1.3
+"""What pulls so many times as much as a part of it is more than the part: a coat than a few places in its colour, a
+lamp than the colour of the objects under it."""
 
 
 def how_it_lies(sheet: Sheet, predict: Predict, accused: Sequence[Pull], found: Nesting) -> None:
@@ -48,13 +49,13 @@ def how_it_lies(sheet: Sheet, predict: Predict, accused: Sequence[Pull], found: 
 
 def beside_a_mark(accused: Sequence[Pull], found: Nesting) -> None:
     """A band on the object is in its mean colour and in the run of its pattern, and a coat in some of its colours: a
-    mark on the object explains what else is read within its outline, unless that pulls twice as much."""
+    mark on the object explains what else is read within its outline, unless that pulls clearly more."""
     mark = next((p for p in accused if p.cue.key == OBJECT_MARK.key and p.cue.key not in found.explained), None)
     inside = [p for p in accused if p.cue.within_class and p.cue.key not in found.explained]
     if mark is None or not inside:
         return
     strongest = max(inside, key=lambda pull: pull.value)
-    if strongest.value > TWICE * mark.value:
+    if strongest.value > MORE * mark.value:
         found.explained[mark.cue.key] = strongest.cue
     else:
         found.explained |= {pull.cue.key: mark.cue for pull in inside}
@@ -64,8 +65,9 @@ def beside_a_mark(accused: Sequence[Pull], found: Nesting) -> None:
 def whose_colour(sheet: Sheet, predict: Predict, accused: Sequence[Pull], found: Nesting) -> None:
     """A lamp or a filter colours objects too, and an object lights its picture. Adds to ``found``.
 
-    A cue of the picture that loses its pull with the objects left in their own colour is explained by that colour; one
-    that keeps it explains the colour if it pulls alike.
+    A cue of the picture that pulls clearly more than the objects' colour explains it. One that pulls less is explained
+    by that colour if it loses its pull with the objects left in their own; if it keeps it and pulls alike, it explains
+    the colour.
     """
     own = next((p for p in accused if p.cue.key == OBJECT_COLOUR.key and p.cue.key not in found.explained), None)
     if own is None:
@@ -74,9 +76,10 @@ def whose_colour(sheet: Sheet, predict: Predict, accused: Sequence[Pull], found:
         key = pull.cue.key
         if key not in COLOURING or key in found.explained:
             continue
-        if _of_the_objects(sheet, predict, pull, own.cue):
+        more = pull.value > MORE * own.value
+        if not more and _of_the_objects(sheet, predict, pull, own.cue):
             found.explained[key] = own.cue
-        elif pull.value >= ALIKE * own.value:
+        elif more or pull.value >= ALIKE * own.value:
             found.explained[own.cue.key] = pull.cue
             break
     found.follow_up()

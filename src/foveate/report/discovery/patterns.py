@@ -36,6 +36,8 @@ FEW, STEPS = 6, 5
 """A cue that is read in at most so many numbers is also told in steps."""
 SURELY = 3.5
 """Standard errors by which answers must follow a kind of patch: chance makes one of 4,000 kinds do so."""
+TRIED = 3
+"""Kinds of patch that are tried, where the first is not found to turn answers."""
 
 
 @dataclass(frozen=True)
@@ -115,15 +117,15 @@ def in_steps(features: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.concatenate([features, *(features > edge for edge in edges)], 1)
 
 
-def find_thing(
+def find_things(
     patches: Patches,
     labels: NDArray[np.int64],
     answers: NDArray[np.int64],
     told: NDArray[np.float64],
     half: NDArray[np.bool_],
-) -> int | None:
-    """The kind of patch that answers follow most surely beyond the label, what the whole picture is like, and what else
-    is told; None where none is.
+) -> list[int]:
+    """The kinds of patch that answers follow surely beyond the label, what the whole picture is like, and what else is
+    told, the surest first, at most ``TRIED``.
 
     Args:
         patches: from :func:`read_patches`.
@@ -142,10 +144,10 @@ def find_thing(
         and np.median(many[there[:, kind], kind]) <= LARGEST * places
     ]
     if not able:
-        return None
+        return []
     classes = np.unique(answers[answers >= 0])
     sure = follows(answers[:, None] == classes, there[:, able], told, labels, half).max(0)
-    return able[int(sure.argmax())] if sure.max() >= SURELY else None
+    return [able[place] for place in np.argsort(-sure)[:TRIED] if sure[place] >= SURELY]
 
 
 def follows(

@@ -12,6 +12,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from foveate.report.gaps import FOUND_GAP, FOUND_LOW
+
 SIDE = 96
 """Images are read with this side (squashed): properties then mean the same for images of all sizes."""
 _LUMA = (0.299, 0.587, 0.114)
@@ -89,6 +91,7 @@ class Cue:
             encoding does not outlive that.
         within_class: whether it may rightly make the class, so that it is exchanged between images of one class only:
             donors that the model names rightly, and those that it takes for another class.
+        searched: whether it was looked for among many places or looks, so that it has to be surer than what was not.
         receives: which images can be given it, by its numbers ``[n, d]``: a blurred picture cannot be made sharp.
         drawn: which pictures ``[B, 3, H, W]`` show it as a thing of its own, ``bool [B]``; where hardly any does, it is
             a bit of the scene.
@@ -115,11 +118,17 @@ class Cue:
     outlined: bool = False
     full_size: bool = False
     within_class: bool = False
+    searched: bool = False
     receives: Callable[[NDArray[np.float64]], NDArray[np.bool_]] | None = field(default=None, compare=False)
     drawn: Callable[[Tensor], Tensor] | None = field(default=None, compare=False)
     given: bool = False
     trial: str = "Give {object} picture {theirs}"
     theirs: str = ""
+
+    @property
+    def least(self) -> float:
+        """What the low end of its pull must reach before it is found: more where many places or looks were tried."""
+        return FOUND_GAP if self.searched else FOUND_LOW
 
     @property
     def noun(self) -> str:
@@ -151,6 +160,21 @@ class Cue:
             raise ValueError(f"'{self.key}' without '{part.key}': both need an exchange")
         return replace(self, exchange=_without(whole, back))
 
+    def levelled(self, in_: Cue) -> Cue:
+        """The same exchange with donors that are first given the recipients' ``in_``: what is left of this cue's pull
+        does not come from that.
+
+        >>> from foveate.report.discovery.cues import BY_KEY
+        >>> x, donor, mask = torch.full((1, 3, 10, 10), 90.0), torch.full((1, 3, 10, 10), 30.0), torch.zeros(1, 10, 10)
+        >>> as_bright = BY_KEY["corner-tl"].levelled(BY_KEY["brightness"]).exchange(x, mask, donor, mask)
+        >>> round(as_bright[0, 0, 0, 0].item())
+        90
+        """
+        own, level = self.exchange, in_.exchange
+        if own is None or level is None:
+            raise ValueError(f"'{self.key}' levelled in '{in_.key}': both need an exchange")
+        return replace(self, exchange=_levelled(own, level))
+
 
 @lru_cache(maxsize=64)  # the same function for every model: pictures are kept by what made them
 def _around(whole: Exchange) -> Exchange:
@@ -166,6 +190,14 @@ def _without(whole: Exchange, back: Exchange) -> Exchange:
         return back(whole(x, mask, donor, donor_mask), mask, x, mask)
 
     return rest
+
+
+@lru_cache(maxsize=64)
+def _levelled(own: Exchange, level: Exchange) -> Exchange:
+    def alike(x: Tensor, mask: Tensor, donor: Tensor, donor_mask: Tensor) -> Tensor:
+        return own(x, mask, level(donor, donor_mask, x, mask), donor_mask)
+
+    return alike
 
 
 def by_image(read: Callable[[Tensor], list[float]]) -> Read:

@@ -129,6 +129,6 @@ def _boxes(mask: Tensor) -> Tensor:
 
 
 OBJECT_MARK = Cue(
-    "object-mark", "a mark on the object", needs_objects=True, trial="Give {object} {theirs}",
+    "object-mark", "a mark on the object", needs_objects=True, searched=True, trial="Give {object} {theirs}",
     theirs="the mark on the object of {donor}",
 )  # fmt: skip
