@@ -10,7 +10,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 PICTURES = HERE.parent / "docs" / "gallery"
-BESIDE = {"__init__", "__main__", "shared", "gallery", "poster", "demo_table", "photos_table"}
+BESIDE = {"__init__", "__main__", "shared", "gallery", "poster", "demo_table", "methods_table"}
 LARGEST = 150_000
 
 

@@ -238,12 +238,12 @@ def test_pictures_are_drawn_by_the_code_that_is_here() -> None:
     assert max(path.stat().st_size for path in [*there.values(), *posters]) < gallery.LARGEST
 
 
-def test_the_readme_s_table_of_photographs_is_that_of_the_results() -> None:
-    """``python -m examples.photos_table`` writes it again."""
-    from examples import photos_table
+def test_the_readme_s_table_of_methods_is_that_of_the_results() -> None:
+    """``python -m examples.methods_table`` writes it again."""
+    from examples import methods_table
 
-    assert photos_table.MARK.findall((ROOT / "README.md").read_text(encoding="utf-8")) == [photos_table.table()]
-    assert photos_table.table().count("[") >= 10
+    assert methods_table.MARK.findall((ROOT / "README.md").read_text(encoding="utf-8")) == [methods_table.table()]
+    assert methods_table.table().count("[") >= 10
 
 
 def test_the_readme_table_is_that_of_the_demo() -> None:
