@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import foveate as fv
+from foveate.data.dataset import GroupedDataset
+from foveate.data.images import ArrayImages
 from foveate.data.preprocess import Preprocess
 from foveate.export.memory import Memory
 from foveate.export.swift import Swift
@@ -141,3 +143,15 @@ def test_one_model_by_itself_is_asked_once_too() -> None:
     asked.clear()
     assert np.array_equal(asks.predict_logits(IMAGES.flip(0)), first[::-1])
     assert asked == []
+
+
+@pytest.mark.parametrize(("models", "expected", "again"), [(1, 10_000, 20), (1, 100, 0), (2, 10_000, 0)])
+def test_one_model_alone_does_not_remember_a_pass_over_many_images(
+    models: int, expected: int, again: int, passes: list[int]
+) -> None:
+    data = GroupedDataset(ArrayImages(IMAGES.permute(0, 2, 3, 1).numpy()), np.arange(20) % 2, ["a", "b"])
+    ask = Swift(heads(1)[0], expected, Trunks(models))
+    first = ask.predict_proba(data)
+    passes.clear()
+    assert np.array_equal(ask.predict_proba(data), first)
+    assert sum(passes) == again

@@ -105,8 +105,9 @@ class Swift:
         view = self.system.preprocess_
         logits = np.full((len(data), len(self.system.class_names_)), np.nan, dtype=np.float32)
         loader = Loader(data, view, workers=workers, on_bad=on_bad, cache_bytes=0)
+        keep = self.trunks is None or self.trunks.keeps(self.expected)
         for batch in loader.in_order(batch_size or batch_that_fits(*view.size)):
-            logits[batch.indices.numpy()] = self._by_trunk(trunk, batch.inputs)
+            logits[batch.indices.numpy()] = self._by_trunk(trunk, batch.inputs, keep)
         return logits
 
     def embed(self, images: Sequence[Tensor]) -> Tensor | None:
@@ -118,13 +119,13 @@ class Swift:
         return torch.stack([self.system.preprocess_.prepare(image) for image in images])
 
     @torch.no_grad()
-    def _by_trunk(self, trunk: Trunk, pictures: Tensor) -> NDArray[np.float32]:
+    def _by_trunk(self, trunk: Trunk, pictures: Tensor, keep: bool = True) -> NDArray[np.float32]:
         if self._head is None:
             network = network_of(self.system)
             self._head = None if network is None else network.head
         if self._head is None:
             raise ModelError(f"{type(self.system).__name__} has no head that a trunk could serve.")
-        return self.system._answers(self._head(trunk(pictures)))
+        return self.system._answers(self._head(trunk(pictures, keep)))
 
     def _decide(self, images: Tensor) -> None:
         """Which way to ask, from how the model answers to these images and how long it takes."""

@@ -19,6 +19,10 @@ from foveate.engine.batches import as_memory_allows, batch_that_fits
 from foveate.export.memory import Memory
 from foveate.export.swift import QUICKER, quickened
 
+KEPT_ALONE = 8_000
+"""A single model that is to be asked about more pictures does not remember those of the dataset: the few of them that
+are looked at again cost less than the memory."""
+
 
 class Embeds(nn.Module):
     """A network up to its embedding."""
@@ -52,9 +56,9 @@ class Trunk:
                 self.ask = graph
         self.by_graph = self.ask is not module
 
-    def __call__(self, pictures: Tensor) -> Tensor:
-        """Embeddings ``[B, D]`` of pictures ``uint8 [B, 3, h, w]``."""
-        return torch.from_numpy(self.memory(pictures, self._see))
+    def __call__(self, pictures: Tensor, keep: bool = True) -> Tensor:
+        """Embeddings ``[B, D]`` of pictures ``uint8 [B, 3, h, w]``, remembered if they are to be kept."""
+        return torch.from_numpy(self.memory(pictures, self._see) if keep else self._see(pictures))
 
     @torch.no_grad()
     def _see(self, pictures: Tensor) -> NDArray[np.float32]:
@@ -71,6 +75,9 @@ class Trunks:
 
     The same means: equal weights below the head, the same layers, the same preprocessing.
 
+    Args:
+        models: how many there are. One alone remembers nothing of a pass over many images, which nobody asks again.
+
     >>> import foveate as fv
     >>> data = fv.data.critters(train=40, target=16, val=16, test=16, size=32)
     >>> base = fv.ERM("micro_resnet", epochs=1, progress=False).fit(data.train)
@@ -80,8 +87,13 @@ class Trunks:
     True
     """
 
-    def __init__(self) -> None:
+    def __init__(self, models: int = 2) -> None:
+        self.models = models
         self._known: dict[bytes, Trunk] = {}
+
+    def keeps(self, expected: int) -> bool:
+        """Whether a pass over the dataset is remembered, where so many pictures will be asked about in all."""
+        return self.models > 1 or expected <= KEPT_ALONE
 
     def of(self, system: System, pictures: Tensor, quick: bool = False) -> Trunk | None:
         """The trunk of a system; None where it has no network of its own, or one that is not on the CPU."""

@@ -73,7 +73,7 @@ def ask_models(
 
         probabilities: dict[str, NDArray[np.float64]] = {}
         swift: dict[str, Swift | None] = {}
-        trunks = Trunks()
+        trunks = Trunks(len(systems))
         for name, system in systems.items():
             tell(f"{name}: predicting {len(dataset)} images", f"{name}: predicting")
             swift[name] = swift_of(system, dataset, discovery, trunks)
