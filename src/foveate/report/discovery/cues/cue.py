@@ -91,7 +91,7 @@ class Cue:
             encoding does not outlive that.
         within_class: whether it may rightly make the class, so that it is exchanged between images of one class only:
             donors that the model names rightly, and those that it takes for another class.
-        searched: whether it was looked for among many places or looks, so that it has to be surer than what was not.
+        searched: whether it was looked for among many looks, so that it has to be surer than what was not.
         receives: which images can be given it, by its numbers ``[n, d]``: a blurred picture cannot be made sharp.
         drawn: which pictures ``[B, 3, H, W]`` show it as a thing of its own, ``bool [B]``; where hardly any does, it is
             a bit of the scene.
@@ -127,7 +127,7 @@ class Cue:
 
     @property
     def least(self) -> float:
-        """What the low end of its pull must reach before it is found: more where many places or looks were tried."""
+        """What the low end of its pull must reach before it is found: more where many looks were tried."""
         return FOUND_GAP if self.searched else FOUND_LOW
 
     @property
