@@ -99,6 +99,8 @@ class Parted(Trained):
             )
         if self.backbone_scale != 1:
             raise FoveateError("backbone_scale has no place here: set lr, and prototype_rate and head_rate beside it.")
+        if self.unfreeze != "all":
+            raise FoveateError("unfreeze has no place here: tune says what of stage 1's ViT is trained.")
         self._loss_weights()
 
     # -- fitting --------------------------------------------------------------------------

@@ -37,6 +37,7 @@ from foveate.errors import FoveateError, ModelError
 from foveate.extract import Backbone
 from foveate.extract.safe_args import check_args
 from foveate.extract.starting import RANDOM, started
+from foveate.extract.unfreezing import UNFREEZE, Unfreeze, unfreeze
 from foveate.look import Gaze
 from foveate.parameters import configured, usual_training
 
@@ -63,6 +64,8 @@ class Trained(System):
         weights: start from a local state dict (``.safetensors`` or ``.pth``) instead.
         augment: mirror and shift training images.
         backbone_scale: the backbone learns with ``lr`` times this; below 1 to fine-tune one under a new head.
+        unfreeze: what of the backbone is trained: ``"all"``, ``"last-stage"`` (its last stage, of a ViT the last block,
+            and what follows) or ``"none"``, which leaves the head; the rest stays as it started.
         select: metric on ``val`` that chooses the epoch: ``average`` (no group labels), ``worst_group``,
             ``minority``, ``loss`` …; used when ``fit`` gets a ``val``.
         on_bad: ``"raise"`` or ``"skip"`` unreadable images.
@@ -79,6 +82,7 @@ class Trained(System):
     weights: str | None = None
     augment: bool = True
     backbone_scale: float = 1.0
+    unfreeze: Unfreeze = "all"
     select: str = "average"
     on_bad: OnBad = "raise"
     workers: int = 0
@@ -130,6 +134,8 @@ class Trained(System):
             raise FoveateError(f"training is a TrainSettings(…); found {type(self.training).__name__}.")
         check_metric(self.select)
         check_args(self.model_args or {})  # what could not be loaded again is refused before anything is trained
+        if self.unfreeze not in UNFREEZE:
+            raise FoveateError(f"unfreeze is one of {', '.join(UNFREEZE)}; found '{self.unfreeze}'.")
         if self.on_bad not in ("raise", "skip"):
             raise FoveateError(f"on_bad is 'raise' or 'skip'; found '{self.on_bad}'.")
 
@@ -183,7 +189,7 @@ class Trained(System):
         backbone, view = self._started(train)
         shift = min(view.size) // 16 if self.augment else 0
         self.preprocess_ = Preprocess(**{**view.to_dict(), "flip": self.augment, "shift": shift})
-        return backbone
+        return unfreeze(backbone, self.unfreeze)
 
     def _started(self, train: GroupedDataset) -> tuple[Backbone, Preprocess]:
         from foveate.extract.named import open_backbone
