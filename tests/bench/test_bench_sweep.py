@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import foveate as fv
 from foveate.bench.records import Record, Records, read_csv, record_key, write_csv
@@ -16,8 +17,10 @@ from foveate.bench.hits import KeptHits
 from foveate.bench.run import Job, run
 from foveate.bench.spec import parse_spec
 from foveate.bench.status import status
+from foveate.bench.sweep import Added
 from foveate.bench.table import table
 from foveate.bench.trial import Bench
+from foveate.cli.main import app
 from foveate.data.tables import write_csv as write_images
 
 SPEC = """
@@ -67,6 +70,37 @@ def test_a_run_is_resumed_and_not_repeated(kills: Any, tmp_path: Path) -> None:
     run(job(tmp_path, wider), workers=0, say=told.append)
     assert 7 <= len(told) <= 8  # the new point, and the second seed again when the new point is chosen
     assert "skill 0.5" in told[6]
+
+
+def test_records_made_elsewhere_count_and_are_not_run_again(kills: Any, tmp_path: Path) -> None:
+    there, here = job(tmp_path / "there"), job(tmp_path / "here")
+    made = run(there, workers=0, say=quiet)
+    first = [r for r in made if r.seed == 0]
+    sweep = here.sweep()
+    sweep.maintain()  # rows that wait are filled in
+    assert sweep.add(read_csv(write_csv(tmp_path / "first.csv", first))) == Added(len(first), 0, 0)
+    assert sweep.add(first) == Added(0, len(first), 0)
+    told: list[str] = []
+    whole = run(here, workers=0, say=told.append)
+    assert len(told) == len(made) - len(first)
+    assert all("seed 1" in line for line in told)
+    assert {(r.key, r.score) for r in whole} == {(r.key, r.score) for r in made}
+    changed = job(tmp_path / "changed", SPEC.replace("train: 16", "train: 18"))
+    assert changed.sweep().add(made) == Added(len(made), 0, len(made))
+    other = job(tmp_path / "other", SPEC.replace("name: small", "name: other"))
+    with pytest.raises(fv.FoveateError, match="records of 'small' and the spec is 'other'"):
+        other.sweep().add(made)
+
+
+def test_records_are_added_on_the_command_line(kills: Any, tmp_path: Path) -> None:
+    spec = tmp_path / "small.yaml"
+    spec.write_text(SPEC)
+    made = write_csv(tmp_path / "made.csv", run(job(tmp_path / "there"), workers=0, say=quiet))
+    words = ["bench", "add", str(spec), str(made), "--runs", str(tmp_path / "here")]
+    told = CliRunner().invoke(app, [*words, "--export", str(tmp_path / "out.csv")])
+    assert told.exit_code == 0, told.output
+    assert "6 added, 0 already there, 0 of another version" in told.output
+    assert (tmp_path / "out.csv").read_text() == made.read_text()
 
 
 def test_a_point_taken_out_of_the_grid_no_longer_competes(kills: Any, tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ for the spec is judged by :class:`~foveate.bench.standing.Standing`; Optuna is a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,19 @@ from foveate.bench.standing import Agenda, Slot, Standing, TrialRow
 from foveate.bench.trial import Cell, trial_folder
 from foveate.bench.trial_queue import BLANK, Claim, TrialQueue, dumped
 from foveate.bench.workers import is_dead
+from foveate.errors import FoveateError
 
 ATTEMPTS = 3
 """So many times a slot is tried when its workers die on it (for instance for want of memory)."""
+
+
+@dataclass
+class Added:
+    """What became of records made elsewhere; those of another version of the spec are kept and do not count."""
+
+    added: int = 0
+    already_there: int = 0
+    of_another_version: int = 0
 
 
 class Sweep:
@@ -118,6 +129,23 @@ class Sweep:
             return {**BLANK, "base": slot.base or row.base, "attempts": attempts}
         error = f"its worker died {ATTEMPTS} times on it (out of memory?); see the log."
         return {"state": "failed", "attempts": attempts, "error": error, "finished": timestamp()}
+
+    def add(self, records: Iterable[Record]) -> Added:
+        """Take records made elsewhere into the table; a trial that has a record here, or runs, is left as it is."""
+        records = list(records)
+        if foreign := sorted({record.spec for record in records} - {self.spec.name}):
+            raise FoveateError(
+                f"these are records of '{foreign[0]}' and the spec is '{self.spec.name}'; give the spec they belong to."
+            )
+        told = Added()
+        for record in records:
+            if self.queue.settle(record):
+                told.added += 1
+            else:
+                told.already_there += 1
+        keys = {record.key for record in self.current()}
+        told.of_another_version = sum(record.key not in keys for record in records)
+        return told
 
     def retry_failed(self) -> int:
         """Let failed trials wait again; how many there were."""

@@ -124,6 +124,14 @@ class TrialQueue:
                 return False
             return self.change(connection, claim.key, values, state=("waiting", "running"), base=base)
 
+    def settle(self, record: Record) -> bool:
+        """Take a record that was made elsewhere, also in place of a row that waits; False when the trial has a record
+        or a worker here."""
+        if self.records.add(record):
+            return True
+        with self.database.writing() as connection:
+            return self.change(connection, record.key, {**BLANK, **flat(record)}, state="waiting")
+
     def retry(self, records: list[Record]) -> int:
         """Let failed trials wait again; how many there were."""
         with self.database.writing() as connection:

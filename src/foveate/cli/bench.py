@@ -1,4 +1,4 @@
-"""``foveate bench run | status | table | plot | figures | page | features | grid`` and ``foveate reproduce``."""
+"""``foveate bench run | add | status | table | plot | figures | page | features | grid`` and ``foveate reproduce``."""
 
 from __future__ import annotations
 
@@ -87,6 +87,32 @@ def run_command(
         echo(f"not there: {line}", err=True)
     if failed or missing:
         raise typer.Exit(1)
+
+
+@bench_app.command("add")
+def add_command(
+    spec: Path = _SPEC,
+    records: list[Path] = typer.Argument(help="CSV files that --export wrote, here or on another machine."),
+    export: Path | None = typer.Option(None, help="CSV file for all records of the spec, with those added."),
+    as_json: bool = typer.Option(False, "--json", help="Print the counts for programs."),
+    runs: Path = _RUNS,
+    storage: str | None = _STORAGE,
+    imports: list[str] | None = _IMPORT,
+) -> None:
+    """Take records of other machines into the database of a study; what they hold is not run again."""
+    from foveate.bench.records import read_csv, write_csv
+
+    if export is not None and check_writable(export).is_dir():
+        raise FoveateError(f"--export takes the name of a CSV file; {export} is a folder.")
+    found = [record for path in records for record in read_csv(path)]  # all are readable before one is added
+    sweep = _job(spec, runs, storage, imports).sweep()
+    counts = asdict(sweep.add(found))
+    if as_json:
+        echo_json(counts)
+    else:
+        echo(", ".join(f"{n} {what.replace('_', ' ')}" for what, n in counts.items()))
+    if export is not None:
+        echo(f"wrote {write_csv(export, sweep.current())}", err=as_json)
 
 
 @bench_app.command("status")
