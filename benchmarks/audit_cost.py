@@ -22,16 +22,16 @@ import torch
 
 import foveate as fv
 from benchmarks.discovery_study import frozen_mobilenets
+from benchmarks.pets import composed
 from foveate.data.dataset import GroupedDataset
 from foveate.data.images import ArrayImages
 
 
 def photographs(root: Path, images: int, size: int, seed: int = 0) -> Any:
     """Pets on scenes: ``train`` tied to the scene, ``test`` balanced."""
-    return fv.data.compose(
-        root / "foregrounds.csv", root / "backgrounds.csv", strength={"train": 0.95}, size=size, seed=seed,
-        counts={"train": 600, "test": images}, fg_path="foregrounds/{name}.jpg", fg_mask="masks/{name}.png",
-        fg_label="species", bg_path="backgrounds/{name}.jpg", bg_label="scene", fractions={"val": 0, "target": 0},
+    return composed(
+        root, strength={"train": 0.95}, size=size, seed=seed, counts={"train": 600, "test": images},
+        fractions={"val": 0, "target": 0},
     )  # fmt: skip
 
 

@@ -49,6 +49,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import foveate as fv
+from benchmarks.pets import composed
 from foveate.data.benchmark import Benchmark
 from foveate.data.dataset import GroupedDataset
 from foveate.data.images import ArrayImages
@@ -201,11 +202,9 @@ def balanced(seeds: range, minutes: float) -> Iterator[Row]:
 
 def photographs(root: Path, seed: int, train: int = 1000, val: int = 300, test: int = 400) -> Benchmark:
     """Cut-out pets on scenes: train and val biased, test balanced; with attributes, for measuring."""
-    return fv.data.compose(
-        root / "foregrounds.csv", root / "backgrounds.csv", strength={"train": STRENGTH, "val": STRENGTH},
-        counts={"train": train, "val": val, "test": test}, size=112, seed=seed, fg_path="foregrounds/{name}.jpg",
-        fg_mask="masks/{name}.png", fg_label="species", bg_path="backgrounds/{name}.jpg", bg_label="scene",
-        fractions={"target": 0, "val": 0.25},
+    return composed(
+        root, strength={"train": STRENGTH, "val": STRENGTH}, counts={"train": train, "val": val, "test": test},
+        size=112, seed=seed, fractions={"target": 0, "val": 0.25},
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
 import foveate as fv
+from benchmarks.pets import composed
 from foveate.data.dataset import GroupedDataset
 from foveate.data.images import ArrayImages
 from foveate.files import atomic_file
@@ -65,10 +66,9 @@ def pets_scenes(root: Path, seed: int, n: int, size: int, split: str) -> Scenes:
 
     def made(strength: float) -> GroupedDataset:
         counts = {"train": 4, "test": 4, split: n}
-        bench = fv.data.compose(
-            root / "foregrounds.csv", root / "backgrounds.csv", strength={"train": strength, "test": strength},
-            counts=counts, size=size, seed=seed, fg_path="foregrounds/{name}.jpg", fg_mask="masks/{name}.png",
-            fg_label="species", bg_path="backgrounds/{name}.jpg", bg_label="scene", fractions={"val": 0, "target": 0},
+        bench = composed(
+            root, strength={"train": strength, "test": strength}, counts=counts, size=size, seed=seed,
+            fractions={"val": 0, "target": 0},
         )  # fmt: skip
         return getattr(bench, split)
 

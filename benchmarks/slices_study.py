@@ -25,6 +25,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 import foveate as fv
+from benchmarks.pets import composed
 from foveate.data.dataset import GroupedDataset
 from foveate.data.images import ArrayImages
 from foveate.extract import open_backbone
@@ -144,10 +145,9 @@ def source(root: Path | None, images: int, seed: int) -> tuple[str, GroupedDatas
     if root is None:
         data = fv.data.critters(seed=seed, size=64, classes=3, strength=1 / 3, train=0, target=0, val=0, test=images)
         return "critters", data.test, "micro-vit"
-    data = fv.data.compose(
-        root / "foregrounds.csv", root / "backgrounds.csv", strength={"train": 0.5}, size=112, seed=seed,
-        counts={"train": 4, "test": images}, fg_path="foregrounds/{name}.jpg", fg_mask="masks/{name}.png",
-        fg_label="species", bg_path="backgrounds/{name}.jpg", bg_label="scene", fractions={"val": 0, "target": 0},
+    data = composed(
+        root, strength={"train": 0.5}, size=112, seed=seed, counts={"train": 4, "test": images},
+        fractions={"val": 0, "target": 0},
     )  # fmt: skip
     return "pets-scenes", data.test, "vit-s-focus"
 
