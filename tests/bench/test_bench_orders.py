@@ -131,6 +131,27 @@ def test_figures_in_text(tmp_path: Path) -> None:
             quoted.fill(wrong)
 
 
+def test_orders_of_studies_with_a_script_of_their_own(tmp_path: Path) -> None:
+    """By hand: differences of 10, 20 and 30 points have the mean 20 and t(2) * 10 / sqrt(3) = 24.8 on either side."""
+    lines = ["method,seed,worst_group,kp,miou"]
+    for seed, (plain, changed) in enumerate([(0.5, 0.6), (0.5, 0.7), (0.5, 0.8)]):
+        lines += [f"plain,{seed},{plain},20,0.5", f"changed,{seed},{changed},{10 - seed},0.{seed}"]
+    (tmp_path / "own.csv").write_text("\n".join([*lines, "plain,7,0.1,20,0.5", "twice,0,0,0,0", "twice,0,0,0,0"]))
+    quoted = Quoted([], tmp_path)
+    assert quoted.fill("{order results/own: changed > plain}") == (
+        "changed and plain cannot be told apart in worst group (+20.0 [-4.8, 44.8], 3 seeds)"
+    )
+    assert quoted.fill("{order results/own: plain > changed | miou}").startswith("plain is above changed in")
+    assert "is above" in quoted.fill("{order results/own: changed > plain | kp}")  # a smaller error is better
+    for wrong, why in (
+        ("{order results/own: changed over plain}", "written 'A > B'"),
+        ("{order results/own: changed > none}", "no row 'none'"),
+        ("{seeds results/own: twice}", "several rows of 'twice' for one seed"),
+    ):
+        with pytest.raises(FoveateError, match=why):
+            quoted.fill(wrong)
+
+
 def test_summary_by_labels_taken() -> None:
     records = rows([0.5, 0.5, 0.5], [0.8, 0.78, 0.82])
     for record in records[3:]:

@@ -4,8 +4,8 @@
   every seed, as ``72 / 62 / 72``. Another metric may follow after ``|``: ``{mean ifam/critters: IFAM K=4 | miou}``.
   ``METHOD or METHOD`` takes on every seed the one that validation prefers.
 - ``{order STUDY/DATASET: A > B}`` is a sentence on two methods that says what the interval allows.
-- ``{mean results/FILE: METHOD | METRIC}`` and ``seeds`` also read ``FILE.csv`` of the folder ``results`` beside the
-  records: studies with a script of their own.
+- ``results/FILE`` in place of ``STUDY/DATASET`` reads ``FILE.csv`` of the folder ``results`` beside the records, which
+  studies with a script of their own write; orders take any two methods there, and their interval is over seeds alone.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from foveate.bench.orders import measured
+from foveate.bench.orders import OrderFound, measured
 from foveate.bench.records import Record
-from foveate.bench.spec import Spec
+from foveate.bench.spec import Order, Spec
 from foveate.bench.table import lines
 from foveate.errors import FoveateError, suggest
 from foveate.files import read_text
-from foveate.measure import described
+from foveate.measure import described, difference_over_seeds
 
 FIGURE = re.compile(r"\{(mean|seeds|order)\s+([\w-]+)/([\w-]+):\s+([^{}|]+?)\s*(?:\|\s*(\w+)\s*)?\}")
 OWN = "results"
@@ -50,7 +50,7 @@ class Quoted:
         what = " ".join(what.split())
         try:
             if kind == "order":
-                return self._order(study, dataset, what)
+                return self._own_order(dataset, what, metric) if study == OWN else self._order(study, dataset, what)
             values, metric = self._values(study, dataset, what, metric)
         except FoveateError as error:
             raise FoveateError(f"the notes ask for {whole}: {error}") from error
@@ -77,7 +77,8 @@ class Quoted:
 
     def _values(self, study: str, dataset: str, method: str, metric: str | None) -> tuple[list[float], str]:
         if study == OWN:
-            return self._own(dataset, method, metric or "worst_group")
+            metric = metric or "worst_group"
+            return list(self._by_seed(dataset, method, metric).values()), metric
         spec, records = self._study(study, dataset)
         metric = metric or spec.metric_of(dataset)
         pooled = [
@@ -89,14 +90,33 @@ class Quoted:
             raise FoveateError(f"no record of '{method}' has '{metric}'.")
         return values, metric
 
-    def _own(self, file: str, method: str, metric: str) -> tuple[list[float], str]:
+    def _by_seed(self, file: str, method: str, metric: str) -> dict[int, float]:
+        """The figure of every seed, in a file of the folder ``results``."""
         path = self.results / f"{file}.csv"
         try:
-            rows = list(csv.DictReader(io.StringIO(read_text(path))))
-            values = [float(row[metric]) for row in rows if (row.get("method") or row.get("system")) == method]
+            rows = [row for row in csv.DictReader(io.StringIO(read_text(path))) if _method(row) == method]
+            values = {int(row["seed"]): float(row[metric]) for row in rows}
         except (OSError, KeyError, ValueError, TypeError, UnicodeDecodeError, csv.Error) as error:
             raise FoveateError(f"{path} has no '{metric}' that can be read: {error}.") from error
         if not values:
             raise FoveateError(f"{path} has no row '{method}'.")
+        if len(values) < len(rows):
+            raise FoveateError(f"{path} has several rows of '{method}' for one seed; give each a name of its own.")
         # these files have the keypoint error in percent, as records have not
-        return [v / 100 for v in values] if metric == "kp" else values, metric
+        return {seed: v / 100 for seed, v in values.items()} if metric == "kp" else values
+
+    def _own_order(self, file: str, what: str, metric: str | None) -> str:
+        better, _, than = what.partition(" > ")
+        if not than:
+            raise FoveateError(f"an order is written 'A > B'; found '{what}'.")
+        metric = metric or "worst_group"
+        first, second = (self._by_seed(file, method, metric) for method in (better, than))
+        seeds = tuple(sorted({*first} & {*second}))
+        if not seeds:
+            raise FoveateError("no seed has a result of both methods.")
+        found = difference_over_seeds([first[s] for s in seeds], [second[s] for s in seeds])
+        return OrderFound(Order(better=better, than=than), file, metric, seeds, found).sentence()
+
+
+def _method(row: dict[str, str]) -> str:
+    return row.get("method") or row.get("system") or ""
