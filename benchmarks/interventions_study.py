@@ -42,7 +42,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 import foveate as fv
-from benchmarks.planted_things import pets_with_things
+from benchmarks.planted_things import Planted, pets_with_things
 from foveate.assemble.parts_network import Intervention
 from foveate.assess import part_quality, report_of
 from foveate.bench.figures import minority_images
@@ -133,12 +133,21 @@ def without_parts(system: fv.IFAM, bench: Benchmark, things: Sequence[float], ev
     return rows
 
 
-def picture(seed: int, runs: Path, path: Path) -> Path:
-    """Parts on test images with and without the part that lies on the thing, of a model that ``spurious`` fitted."""
-    bench = fv.data.critters(seed=seed, **SPURIOUS)
-    system = drawn(bench, runs, "spurious", seed)
-    worst = int(np.argmax(on_things(system, bench.test, drawn_things(bench))))
-    systems = {"all parts": system, f"without part {worst}": system.with_parts_removed([worst])}
+def picture(study: str, seed: int, runs: Path, path: Path, pets: Path | None, rows: Sequence[Row]) -> Path:
+    """Parts on test images of a model that the study fitted, with all of them and with those gone that lie on the thing
+    (spurious) or that the greedy search named (photos)."""
+    if study == "photos":
+        bench = planted(pets, seed).bench
+        system = fitted(bench, runs / study / str(seed), **PHOTOS, seed=seed)
+        (note,) = (r["note"] for r in rows if r["method"] == "greedy" and r["seed"] == str(seed))
+        gone = json.loads(note)["removed"]
+        name = "without those that the greedy search removes"
+    else:
+        bench = fv.data.critters(seed=seed, **SPURIOUS)
+        system = drawn(bench, runs, "spurious", seed)
+        gone = [int(np.argmax(on_things(system, bench.test, drawn_things(bench))))]
+        name = f"without part {gone[0]}"
+    systems = {"all parts": system, name: system.with_parts_removed(gone)}
     return save_figure(part_panels(systems, bench.test, minority_images(bench.train, bench.test)), path)
 
 
@@ -186,15 +195,20 @@ def without_tokens(
     return rows
 
 
-def photos(seed: int, runs: Path, pets: Path | None = None) -> list[Row]:
-    """Photographs with a planted thing: parts removed, and tokens removed where new things lie about."""
+def planted(pets: Path | None, seed: int) -> Planted:
+    """The photographs with things, or an end that says what is missing."""
     if pets is None or not (pets / "foregrounds.csv").is_file():
         raise SystemExit("photos: skipped, for it needs --pets FOLDER with foregrounds.csv and backgrounds.csv.")
-    planted = pets_with_things(pets, seed)
-    bench = planted.bench
+    return pets_with_things(pets, seed)
+
+
+def photos(seed: int, runs: Path, pets: Path | None = None) -> list[Row]:
+    """Photographs with a planted thing: parts removed, and tokens removed where new things lie about."""
+    made = planted(pets, seed)
+    bench = made.bench
     system = fitted(bench, runs / "photos" / str(seed), **PHOTOS, seed=seed)
-    rows = without_parts(system, bench, on_things(system, bench.test, planted.things), every=False)
-    cluttered = Benchmark(bench.name, {**bench.splits, "test": planted.cluttered}, {})
+    rows = without_parts(system, bench, on_things(system, bench.test, made.things), every=False)
+    cluttered = Benchmark(bench.name, {**bench.splits, "test": made.cluttered}, {})
     rows.append({"method": "new things", **measure(system, cluttered)})
     return rows + without_tokens(system, bench, cluttered, {"centre": ""}, QUANTILES[1:])
 
@@ -267,13 +281,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--results", type=Path, default=HERE / "results", help="folder of the CSVs")
     parser.add_argument("--pets", type=Path, help="folder of cut-out animals and scenes (photos)")
     parser.add_argument("--table", action="store_true", help="print the table of the rows so far")
-    parser.add_argument("--figure", type=Path, help="picture of the parts of the first seed (spurious)")
+    parser.add_argument("--figure", type=Path, help="picture of the parts of the first seed (spurious, photos)")
     chosen = parser.parse_args(argv)
     path = chosen.results / f"{chosen.study}.csv"
     if chosen.table:
         print(table(read_rows(path)))
     elif chosen.figure:
-        print(f"wrote {picture(chosen.seeds[0], chosen.runs, chosen.figure)}")
+        if chosen.study == "objects":
+            parser.error("--figure draws what spurious and photos remove; objects has none.")
+        rows = read_rows(path)
+        print(f"wrote {picture(chosen.study, chosen.seeds[0], chosen.runs, chosen.figure, chosen.pets, rows)}")
     else:
         command = "python -m benchmarks.interventions_study " + shlex.join(argv)
         extend(chosen.study, chosen.seeds, chosen.runs, path, command, chosen.pets)

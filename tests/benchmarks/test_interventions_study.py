@@ -53,6 +53,8 @@ def test_tokens_are_removed_and_measured(tmp_path: Path) -> None:
     plain = ["no new things", "new things"]
     assert list(rows) == [*plain, *(f"{p}, q=0.9{of}" for of in ("", " of the prototype") for p in plain)]
     assert float(rows["new things, q=0.9"]["coverage"]) <= float(rows["new things"]["coverage"])
+    with pytest.raises(SystemExit):  # nothing to draw: no part is removed
+        run(tmp_path, "objects", "--seeds", "1", "--figure", str(tmp_path / "parts.png"))
 
 
 def test_photographs_need_their_folder(tmp_path: Path) -> None:
@@ -81,6 +83,8 @@ def test_photographs_with_a_thing(pets: Path, tmp_path: Path, monkeypatch: pytes
     ]
     assert list(rows) == wanted
     assert all(0 <= float(r["worst_group"]) <= 1 and r["command"] and r["commit"] for r in rows.values())
+    run(tmp_path, "photos", "--seeds", "1", "--pets", str(pets), "--figure", str(tmp_path / "parts.png"))
+    assert Image.open(tmp_path / "parts.png").width > 300
 
 
 def test_things_are_planted_as_told(pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "bench run": ("foveate bench run study.yaml --workers 2", "foveate bench run study.yaml --retry-failed"),
     "bench status": ("foveate bench status study.yaml",),
     "bench table": ("foveate bench table study.yaml", "foveate bench table records.csv --format latex --out table.tex"),
+    "bench add": ("foveate bench add study.yaml records.csv --export all.csv",),
     "bench plot": ("foveate bench plot study.yaml --kind bars --out bars.svg",),
     "bench figures": ("foveate bench figures study.yaml --out figures/",),
     "bench page": ("foveate bench page study.yaml --records records/ --out results.md",),
