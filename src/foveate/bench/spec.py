@@ -68,7 +68,7 @@ class Order(_Strict):
     better: str
     than: str
     says: str = ""
-    datasets: list[str] | None = Field(None, min_length=1)
+    datasets: list[str] | None = Field(default=None, min_length=1)
 
     def asked_of(self, dataset: str) -> bool:
         return self.datasets is None or dataset in self.datasets
