@@ -101,6 +101,10 @@ def test_records_are_added_on_the_command_line(kills: Any, tmp_path: Path) -> No
     assert told.exit_code == 0, told.output
     assert "6 added, 0 already there, 0 of another version" in told.output
     assert (tmp_path / "out.csv").read_text() == made.read_text()
+    (tmp_path / "text.csv").write_text("not records\n")
+    refused = CliRunner().invoke(app, [*words[:3], str(tmp_path / "text.csv"), "--runs", str(tmp_path / "here")])
+    assert isinstance(refused.exception, fv.FoveateError)
+    assert "is not a CSV file of records: it has no column 'spec'" in str(refused.exception)
 
 
 def test_a_point_taken_out_of_the_grid_no_longer_competes(kills: Any, tmp_path: Path) -> None:

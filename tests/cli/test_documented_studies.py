@@ -170,13 +170,14 @@ def test_the_lines_on_the_bench(call: Call) -> None:
     Path("benchmarks/records").mkdir()
     Path("benchmarks/records/critters-small.csv").symlink_to(Path("records.csv").absolute())
     ran = walk("docs/bench.md", call, IN_THIS_PROCESS)
-    assert [step.words[1] for step in ran] == ["run", "status", "table", "plot", "run", "figures", "page"]
-    first, status, table, _, part, figures, _ = (step.out for step in ran)
+    assert [step.words[1] for step in ran] == ["run", "status", "table", "plot", "run", "add", "figures", "page"]
+    first, status, table, _, part, added, figures, _ = (step.out for step in ran)
     assert figures_of(first) == ["base", "DFR", "DAR", "GroupDRO"]
     assert figures_of(part) == ["base", "DAR"]
     assert "11 of 11 trials done" in status  # on two seeds: base, DFR, DAR twice; GroupDRO twice, and what it chose
     assert "seed" not in part.split("|")[0]  # nothing is run again
     assert len(fv.bench.records.read_csv("records.csv")) == 11
+    assert added.strip() == "0 added, 11 already there, 0 of another version"  # they were made here
     assert table.startswith("\\begin{tabular}")
     assert "\\mathbf{" in table
     assert Path("plot.png").stat().st_size > 5000

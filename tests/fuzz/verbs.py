@@ -122,6 +122,11 @@ VERBS: dict[str, Verb] = {
         {2: "spec"},
         runs=False,
     ),
+    "bench add": Verb(
+        ("bench", "add", "{w}/spec.yaml", "{w}/records.csv", *_SPEC[1:]),
+        {**_BENCH, "--export": "file"},
+        {2: "spec", 3: "records"},
+    ),
     "bench status": Verb(("bench", "status", *_SPEC), dict(_BENCH), {2: "spec"}),
     "bench table": Verb(
         ("bench", "table", "{w}/records.csv"),

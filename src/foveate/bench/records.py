@@ -206,6 +206,8 @@ def read_csv(path: str | Path) -> list[Record]:
     """Records of a CSV file written by :func:`write_csv`."""
     try:
         reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
+        if missing := [name for name in ("spec", "dataset", "method", "seed") if name not in (reader.fieldnames or ())]:
+            raise ValueError(f"it has no column '{missing[0]}'")  # else any text would be a file of no records
         rows = ({k: from_csv_cell(v) for k, v in row.items() if k and isinstance(v, str)} for row in reader)
         return [_record(row) for row in rows]
     except (OSError, KeyError, ValueError, TypeError, csv.Error, RecursionError) as error:
