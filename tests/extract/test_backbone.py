@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from foveate.errors import ModelError
 from foveate.extract import Backbone, BackboneSpec, create_backbone, freeze, list_backbones
-from foveate.extract.backbone import default_preprocess, read_state
+from foveate.extract.backbone import default_preprocess, native_size, read_state
 
 SWIN = {"img_size": 64, "window_size": 4, "embed_dim": 24, "depths": (1, 1, 1, 1), "num_heads": (1, 1, 1, 1)}
 VIT = {"embed_dim": 24, "depth": 2, "num_heads": 2}
@@ -133,6 +133,8 @@ def test_micro_resnet_with_fewer_stages():
 
 
 def test_unknown_names_are_explained():
+    with pytest.raises(ModelError, match=r"unknown weights 'resnet18\.nope'\. Known: resnet18\.a1_in1k"):
+        native_size("resnet18.nope")
     with pytest.raises(ModelError, match=r"unknown model 'resnet81'\. Did you mean 'resnet18'\?"):
         create_backbone("resnet81")
     with pytest.raises(ModelError, match=r"cannot build 'resnet18'.*colour"):

@@ -318,7 +318,12 @@ def native_size(name: str) -> tuple[int, int]:
 
     if name.startswith("micro_"):
         return 64, 64
-    known = timm.models.get_pretrained_cfg(name) if name.split(".")[0] in _known() else None
+    model = name.split(".")[0]
+    try:
+        known = timm.models.get_pretrained_cfg(name) if model in _known() else None
+    except RuntimeError as error:  # the name of a model, with weights it does not have
+        weights = ", ".join(timm.models.list_models(f"{model}.*", pretrained=True)) or f"none of '{model}'"
+        raise ModelError(f"unknown weights '{name}'. Known: {weights}.") from error
     height, width = (known.input_size if known is not None else (3, 224, 224))[-2:]
     return int(height), int(width)
 
