@@ -12,6 +12,8 @@ COLUMNS = {
     "dominoes-full, baselines: minority": "dominoes",
     "dar, critters-four: minority": "critters-four",
     "pets-dar, mobilenet: worst group": "photographs, MobileNetV2, 224 px",
+    "pets-heads, resnet50: worst group": "photographs, ResNet-50, 224 px",
+    "pets-a2, resnet50: worst group": "photographs, ResNet-50, 224 px",
     "pets-a2, mobilenet: worst group": "photographs, MobileNetV2, 128 px",
     "pets-a2, vit-s: worst group": "photographs, ViT-S, 112 px",
 }
