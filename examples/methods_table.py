@@ -12,6 +12,7 @@ COLUMNS = {
     "dominoes-full, baselines: minority": "dominoes",
     "dar, critters-four: minority": "critters-four",
     "pets-dar, mobilenet: worst group": "photographs, MobileNetV2, 224 px",
+    "pets-stage, mobilenet: worst group": "photographs, MobileNetV2, 224 px, last stage fine-tuned",
     "pets-heads, resnet50: worst group": "photographs, ResNet-50, 224 px",
     "pets-a2, resnet50: worst group": "photographs, ResNet-50, 224 px",
     "pets-a2, mobilenet: worst group": "photographs, MobileNetV2, 128 px",
