@@ -38,6 +38,11 @@ def _job(spec: Path, runs: Path, storage: str | None, imports: list[str] | None,
     return Job(text, str(spec), str(runs), storage or str(runs / "records.db"), imports=tuple(imports or ()), **more)
 
 
+def _check_export(export: Path | None) -> None:
+    if export is not None and check_writable(export).is_dir():
+        raise FoveateError(f"--export takes the name of a CSV file; {export} is a folder.")
+
+
 @bench_app.command("run")
 def run_command(
     spec: Path = _SPEC,
@@ -62,8 +67,7 @@ def run_command(
 
     if unknown := [kind for kind in log_to or () if kind not in LOGGERS]:
         raise FoveateError(f"cannot log to '{unknown[0]}'; known: {', '.join(LOGGERS)}.")
-    if export is not None and check_writable(export).is_dir():  # before hours of work, not after
-        raise FoveateError(f"--export takes the name of a CSV file; {export} is a folder.")
+    _check_export(export)  # before hours of work, not after
     command = shlex.join(["foveate", *sys.argv[1:]])
     job = _job(
         spec, runs, storage, imports, command=command, threads=threads, log_to=tuple(log_to or ()),
@@ -102,8 +106,7 @@ def add_command(
     """Take records of other machines into the database of a study; what they hold is not run again."""
     from foveate.bench.records import read_csv, write_csv
 
-    if export is not None and check_writable(export).is_dir():
-        raise FoveateError(f"--export takes the name of a CSV file; {export} is a folder.")
+    _check_export(export)
     found = [record for path in records for record in read_csv(path)]  # all are readable before one is added
     sweep = _job(spec, runs, storage, imports).sweep()
     counts = asdict(sweep.add(found))
