@@ -174,6 +174,20 @@ def test_the_gradient_of_stage_two_reaches_stage_one_only_straight_through() -> 
         assert net.stage2.head[1].weight.grad is not None
 
 
+def test_what_tune_trains_of_stage_one() -> None:
+    trained = {}
+    for tune in ("none", "tokens", "last-blocks", "all"):
+        vit = fv.extract.create_backbone("micro_vit", image_size=(32, 32), **{**VIT, "depth": 4})  # type: ignore[arg-type]
+        net = PartsNetwork(vit, classes=2, parts=2, tune=tune)
+        trained[tune] = {n for n, p in net.selector.net.named_parameters() if p.requires_grad}
+    assert not trained["none"]
+    assert trained["tokens"] == {"cls_token", "pos_embed"}
+    more = trained["last-blocks"] - trained["tokens"]
+    assert {n.split(".")[1] for n in more if n.startswith("blocks.")} == {"2", "3"}
+    assert {n for n in more if not n.startswith("blocks.")} == {"norm.weight", "norm.bias"}
+    assert trained["all"] > trained["last-blocks"] > trained["tokens"]
+
+
 def test_masks_of_the_same_maps_agree_in_value() -> None:
     x = torch.randn(4, 3, 32, 32)
     net = spread(network(), x).eval()

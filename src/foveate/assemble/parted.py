@@ -45,7 +45,8 @@ class Parted(Trained):
         shaping: use the losses that shape part maps; without them only the classes are learned.
         stage1_classify: train the classifier on the part vectors.
         tune: what of stage 1's ViT is trained: ``"tokens"`` (CLS, registers and position embedding, as in the
-            papers), ``"all"`` or ``"none"``; by default tokens for a model with weights, all from scratch.
+            papers), ``"last-blocks"`` (those and its last two blocks), ``"all"`` or ``"none"``; by default tokens for
+            a model with weights, all from scratch.
         part_dropout: chance that a part is dropped in training.
         temperature: of the softmax over parts.
         gumbel: Gumbel noise on the part assignments in training.

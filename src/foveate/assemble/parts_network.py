@@ -21,7 +21,9 @@ from foveate.restrict.removal import Measure, to_background
 
 Mask = Literal["straight-through", "boolean", "soft"]
 MASKS: tuple[Mask, ...] = ("straight-through", "boolean", "soft")
-TUNE = ("tokens", "all", "none")
+TUNE = ("tokens", "last-blocks", "all", "none")
+LAST_BLOCKS = 2
+"""How many blocks of stage 1 ``tune="last-blocks"`` trains beside its tokens."""
 TOKENS = ("cls_token", "reg_token", "pos_embed")
 ATTENDED = 0.3
 """Share of the attention that surely lies on the object, when prototypes start from it."""
@@ -66,7 +68,7 @@ class PartsNetwork(nn.Module):
         mask: how the mask enters stage 2 in training: ``"straight-through"`` (hard, with a gradient into stage 1),
             ``"boolean"`` (hard, without; the released code), ``"soft"`` (an ablation that hides nothing).
         tune: what of the selector is trained: ``"tokens"`` (CLS, registers and position embedding, as in the
-            papers), ``"all"`` or ``"none"``.
+            papers), ``"last-blocks"`` (those, the last two blocks and the norm behind them), ``"all"`` or ``"none"``.
         freeze_predictor: train only the new head of stage 2.
         part_dropout: chance that a part is hidden from stage 2, and a part vector from stage 1, in training.
         temperature, gumbel, noise_at_eval: see :class:`~foveate.look.PartDiscovery`.
@@ -137,8 +139,9 @@ class PartsNetwork(nn.Module):
             self.stage2 = MaskedViT(predictor, head)
             if freeze_predictor:
                 self.stage2.vit.requires_grad_(False)
+        tuned = tuned_names(selector.net, tune)
         for name, parameter in selector.net.named_parameters():
-            parameter.requires_grad_(tune == "all" or (tune == "tokens" and name in TOKENS))
+            parameter.requires_grad_(name in tuned)
         scale, shift = renormalise or ([1.0] * 3, [0.0] * 3)
         self.register_buffer("_scale", torch.tensor(scale).view(1, -1, 1, 1), persistent=False)
         self.register_buffer("_shift", torch.tensor(shift).view(1, -1, 1, 1), persistent=False)
@@ -296,6 +299,19 @@ class PartsNetwork(nn.Module):
         how: dict[str, Any] = {"scores": torch.cat(scores), "share": ATTENDED} if attention else {}
         parts, background = split_tokens(torch.cat(maps), self.discovery.parts, seed, **how)
         self.discovery.prototypes.copy_(torch.cat([parts, background[None]]))
+
+
+def tuned_names(net: nn.Module, tune: str) -> set[str]:
+    """The parameters of stage 1's ViT that ``tune`` trains."""
+    names = {name for name, _ in net.named_parameters()}
+    if tune in ("all", "none"):
+        return names if tune == "all" else set()
+    found = names & {*TOKENS}
+    if tune == "last-blocks":
+        blocks: Any = net.blocks
+        last = tuple(f"blocks.{i}." for i in range(max(len(blocks) - LAST_BLOCKS, 0), len(blocks)))
+        found |= {name for name in names if name.startswith((*last, "norm."))}
+    return found
 
 
 def check_vit(backbone: Backbone) -> None:
