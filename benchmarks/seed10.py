@@ -16,7 +16,6 @@ import csv
 import json
 import re
 import shlex
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -43,9 +42,10 @@ COLUMNS = ("study", "dataset", "method", "tried", "seed", *SHOWN, "miou", "epoch
 MARKED = r"(?<=<!-- seed-10 {study} -->\n).*?(?=<!-- /seed-10 -->)"
 
 
-def trial(spec: Spec, dataset: str, method: str, tried: dict[str, Any], runs: Path) -> dict[str, Any]:
-    """Fit one method with the settings of ``tried`` on seed 10, and measure it on val."""
+def trial(spec: Spec, named: Path, dataset: str, method: str, tried: dict[str, Any], runs: Path) -> dict[str, Any]:
+    """Fit a method of the spec (its file is ``named``) with the settings of ``tried`` on seed 10; measure it on val."""
     began = time.perf_counter()
+    again = ["python", "-m", "benchmarks.seed10", str(named), "-d", dataset, "-m", method, "--try", json.dumps(tried)]
     asked = spec.methods[method]
     changed = asked.model_copy(update={"settings": {**asked.settings, **tried}, "grid": {}})
     bench = Bench(spec.model_copy(update={"methods": {**spec.methods, method: changed}}), runs)
@@ -69,7 +69,7 @@ def trial(spec: Spec, dataset: str, method: str, tried: dict[str, Any], runs: Pa
         "study": spec.name, "dataset": dataset, "method": method, "tried": json.dumps(tried), "seed": SEED, **found,
         "epochs": json.dumps(epochs) if epochs else "", "settings": json.dumps(all_settings(system), sort_keys=True),
         "seconds": round(time.perf_counter() - began), "commit": commit(),
-        "command": f"python -m benchmarks.seed10 {shlex.join(sys.argv[1:])}",
+        "command": shlex.join(again),
     }  # fmt: skip
 
 
@@ -151,7 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 if (spec.name, dataset, method, json.dumps(tried)) in known:
                     print(f"{method} {json.dumps(tried)}: is there")
                     continue
-                row = trial(spec, dataset, method, tried, Path(runs))
+                row = trial(spec, given.spec, dataset, method, tried, Path(runs))
                 add_row(given.out, row)
                 print(
                     f"{method} {json.dumps(tried)}: { ({k: row[k] for k in SHOWN}) } in {row['seconds']} s", flush=True
