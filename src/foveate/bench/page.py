@@ -112,10 +112,11 @@ def results_page(specs: Sequence[Path], records: Path, out: Path, notes: Path | 
         "# Results",
         f"Made by `foveate bench page` from spec files and the records in `{records.as_posix()}`; every record there "
         "names the command, the commit, the settings, the weights and the seconds it took. Percent, mean ± sample "
-        "standard deviation over seeds (none for one seed). CEP and CGP run from 0 (spurious) to 100 (core). Epochs "
-        "and settings are chosen by the named metric on validation. An order *holds* when the 95 % intervals of the "
-        "paired difference exclude zero: Student's t over seeds and, where the answers were kept, a bootstrap over "
-        "test images. Nothing is decided by one seed, nor by the best mean in bold.",
+        "standard deviation over seeds (none for one seed). CEP, CAP and CGP run from 0 (spurious) to 100 (core); CAP "
+        "is of the last maps, which what is fitted on the maps of a base shares with it. Epochs and settings are "
+        "chosen by the named metric on validation. An order *holds* when the 95 % intervals of the paired difference "
+        "exclude zero: Student's t over seeds and, where the answers were kept, a bootstrap over test images. "
+        "Nothing is decided by one seed, nor by the best mean in bold.",
     ]
     pairs = [(study.spec, study.records) for study in studies]
     if overview := summary_table(pairs):
