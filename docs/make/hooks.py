@@ -13,7 +13,7 @@ for place in (ROOT, ROOT / "src"):
     if str(place) not in sys.path:
         sys.path.insert(0, str(place))
 
-from docs.make import api, commands, gallery_page, mathml, notebook_page, settings, strip  # noqa: E402
+from docs.make import api, claims, commands, gallery_page, mathml, notebook_page, settings, strip  # noqa: E402
 from mkdocs.structure.files import File, Files  # noqa: E402
 from mkdocs.structure.pages import Page  # noqa: E402
 
@@ -54,15 +54,15 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
-def expanded(markdown: str) -> str:
-    """``markdown`` with every mark replaced by what it names."""
-    return MARK.sub(lambda found: MAKERS[found[1]](found[2]), markdown)
+def expanded(markdown: str, up: str = "../") -> str:
+    """``markdown`` with every mark replaced by what it names, and every claim by its figures."""
+    return claims.shown(MARK.sub(lambda found: MAKERS[found[1]](found[2]), markdown), up)
 
 
 def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> str:
     """Marks are replaced by what they name; links to files beside ``docs/`` lead to their copies."""
-    markdown = expanded(markdown)
     depth = page.file.src_uri.count("/")
+    markdown = expanded(markdown, "../" * depth)
     return OUTSIDE.sub(lambda found: f"]({'../' * depth}{found[1]}/", markdown)
 
 

@@ -122,6 +122,9 @@ def test_figures_in_text(tmp_path: Path) -> None:
         "53.3, 90.0 / 89.0 / 91.0; crop is above full in worst group (+26.7 [16.3, 37.0], 3 seeds); "
         "55.0, 10.0 / 20.0 and {not: this}"
     )
+    assert quoted.fill("{order small/drawn: crop > full | average}") == (
+        "crop is above full in average (+13.3 [8.2, 18.5], 3 seeds)"  # half of the other: average is 0.5 + half of it
+    )
     for wrong, why in (
         ("{mean smal/drawn: full}", "Did you mean 'small'"), ("{mean small/drwn: full}", "Did you mean 'drawn'"),
         ("{mean small/drawn: fool}", "no record of 'fool'"), ("{order small/drawn: full > fool}", "add it to its"),

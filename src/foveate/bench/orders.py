@@ -76,9 +76,14 @@ def orders_of(spec: Spec, records: Sequence[Record], dataset: str) -> list[Order
     return [found for found in asked if found is not None]
 
 
-def measured(order: Order, spec: Spec, records: Sequence[Record], dataset: str) -> OrderFound | None:
-    """One order, on the seeds on which validation chose a trial of both methods; None when there is no such seed."""
-    metric, pairs = spec.metric_of(dataset), []
+def measured(
+    order: Order, spec: Spec, records: Sequence[Record], dataset: str, metric: str | None = None
+) -> OrderFound | None:
+    """One order, on the seeds on which validation chose a trial of both methods; None when there is no such seed.
+
+    ``metric`` is that of the study where none is given.
+    """
+    metric, pairs = metric or spec.metric_of(dataset), []
     for seed in spec.seeds_of(dataset):
         first, second = (choose(records, Cell(dataset, method, seed)) for method in (order.better, order.than))
         if first is not None and second is not None and _has(first, metric) and _has(second, metric):

@@ -3,7 +3,8 @@
 - ``{mean STUDY/DATASET: METHOD}`` is the mean over seeds of the study's metric; ``{seeds STUDY/DATASET: METHOD}`` gives
   every seed, as ``72 / 62 / 72``. Another metric may follow after ``|``: ``{mean ifam/critters: IFAM K=4 | miou}``.
   ``METHOD or METHOD`` takes on every seed the one that validation prefers.
-- ``{order STUDY/DATASET: A > B}`` is a sentence on two methods that says what the interval allows.
+- ``{order STUDY/DATASET: A > B}`` is a sentence on two methods that says what the interval allows; it takes another
+  metric, too.
 - ``results/FILE`` in place of ``STUDY/DATASET`` reads ``FILE.csv`` of the folder ``results`` beside the records, which
   studies with a script of their own write; orders take any two methods there, and their interval is over seeds alone.
 """
@@ -50,7 +51,8 @@ class Quoted:
         what = " ".join(what.split())
         try:
             if kind == "order":
-                return self._own_order(dataset, what, metric) if study == OWN else self._order(study, dataset, what)
+                self._check_asked(study, dataset, what)
+                return self.order(study, dataset, what, metric).sentence()
             values, metric = self._values(study, dataset, what, metric)
         except FoveateError as error:
             raise FoveateError(f"the notes ask for {whole}: {error}") from error
@@ -65,15 +67,28 @@ class Quoted:
             raise FoveateError(f"{name} has no dataset '{dataset}'.{suggest(dataset, list(spec.sets()))}")
         return spec, records
 
-    def _order(self, study: str, dataset: str, what: str) -> str:
-        spec, records = self._study(study, dataset)
-        asked = next((o for o in spec.orders if str(o) == what and o.asked_of(dataset)), None)
-        if asked is None:
-            raise FoveateError(f"the spec does not ask for the order '{what}'; add it to its 'orders'.")
-        found = measured(asked, spec, records, dataset)
+    def order(self, study: str, dataset: str, what: str, metric: str | None = None) -> OrderFound:
+        """The difference of any two methods of a study, ``A > B``, whether its spec asks for it or not."""
+        better, _, than = what.partition(" > ")
+        if not than:
+            raise FoveateError(f"an order is written 'A > B'; found '{what}'.")
+        order = Order(better=better, than=than)
+        if study == OWN:
+            found: OrderFound | None = self._own_order(dataset, order, metric or "worst_group")
+        else:
+            spec, records = self._study(study, dataset)
+            found = measured(order, spec, records, dataset, metric)
         if found is None:
             raise FoveateError("no seed has a result of both methods.")
-        return found.sentence()
+        return found
+
+    def _check_asked(self, study: str, dataset: str, what: str) -> None:
+        """A study with a spec tells of the orders that its spec asks for."""
+        if study == OWN:
+            return
+        spec, _ = self._study(study, dataset)
+        if not any(str(order) == what and order.asked_of(dataset) for order in spec.orders):
+            raise FoveateError(f"the spec does not ask for the order '{what}'; add it to its 'orders'.")
 
     def _values(self, study: str, dataset: str, method: str, metric: str | None) -> tuple[list[float], str]:
         if study == OWN:
@@ -105,17 +120,13 @@ class Quoted:
         # these files have the keypoint error in percent, as records have not
         return {seed: v / 100 for seed, v in values.items()} if metric == "kp" else values
 
-    def _own_order(self, file: str, what: str, metric: str | None) -> str:
-        better, _, than = what.partition(" > ")
-        if not than:
-            raise FoveateError(f"an order is written 'A > B'; found '{what}'.")
-        metric = metric or "worst_group"
-        first, second = (self._by_seed(file, method, metric) for method in (better, than))
+    def _own_order(self, file: str, order: Order, metric: str) -> OrderFound | None:
+        first, second = (self._by_seed(file, method, metric) for method in (order.better, order.than))
         seeds = tuple(sorted({*first} & {*second}))
         if not seeds:
-            raise FoveateError("no seed has a result of both methods.")
+            return None
         found = difference_over_seeds([first[s] for s in seeds], [second[s] for s in seeds])
-        return OrderFound(Order(better=better, than=than), file, metric, seeds, found).sentence()
+        return OrderFound(order, file, metric, seeds, found)
 
 
 def _method(row: dict[str, str]) -> str:
