@@ -17,14 +17,21 @@ COLUMNS = {
     "pets-a2, resnet50: worst group": "photographs, ResNet-50, 224 px",
     "pets-a2, mobilenet: worst group": "photographs, MobileNetV2, 128 px",
     "pets-a2, vit-s: worst group": "photographs, ViT-S, 112 px",
+    "pets-glimpse, vit-s-224: worst group": "photographs, ViT-S, 224 px",
+    "ifam-trained, pets-scenes: worst group": "photographs, ViT-S trained, 140 px",
 }
 """Columns of the summary, and what the README calls them."""
 SAME = {
     "base": "ERM, or a linear head", "full image": "ERM, or a linear head", "ERM": "ERM with the target images",
-    "A2": "A²", "A2 two crops": "A², two crops", "DFR+A2": "DFR + A²", "S2": "S²",
+    "A2": "A²", "A2 two crops": "A², two crops", "DFR+A2": "DFR + A²", "S2": "S²", "DFR+Glimpse": "DFR + Glimpse",
+    "ViT": "ERM, or a linear head", "PDiscoFormer K=4": "PDiscoFormer", "IFAM K=4": "iFAM",
+    "early mask, truth": "early mask, the true one given", "late mask, truth": "late mask, the true one given",
 }  # fmt: skip
 """Methods as the README calls them; two studies have the same one under two names."""
-LEFT_TO_THE_PAGE = ("DAR layer norm", "DAR 1 query", "DAR 1 head", "DAR 1 layer", "DAR positional")
+LEFT_TO_THE_PAGE = (
+    "DAR layer norm", "DAR 1 query", "DAR 1 head", "DAR 1 layer", "DAR positional", "IFAM K=1", "IFAM K=8",
+    "IFAM K=4, no shaping",
+)  # fmt: skip
 """Rows of an ablation."""
 MARK = re.compile(r"(?<=<!-- methods -->\n).*?(?=<!-- /methods -->)", flags=re.S)
 

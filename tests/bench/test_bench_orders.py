@@ -166,6 +166,11 @@ def test_summary_by_labels_taken() -> None:
     )
     assert "| 50.0 (one seed) | 0.5 |" in summary_table([(spec(), records[:1])])
     assert summary_table([(spec(), [])]) == ""
+    without = spec()
+    without.methods["crop"].summary = False
+    table = summary_table([(without, records)])
+    assert "| full | 50.0 [50.0, 50.0] |" in table
+    assert "crop" not in table
 
 
 @pytest.mark.parametrize(

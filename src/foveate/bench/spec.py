@@ -116,6 +116,7 @@ class Method(_Strict):
         last: keep the last epoch instead of the one that ``val`` prefers.
         datasets: labels of those it runs on; by default all.
         base: may be left out; known from the system.
+        summary: whether it has a row in the page's table by labels, where its dataset is in it.
     """
 
     system: str
@@ -131,6 +132,7 @@ class Method(_Strict):
     last: bool = False
     datasets: list[str] | None = Field(None, min_length=1)
     network: NetworkSpec | None = None
+    summary: bool = True
 
     def runs_on(self, dataset: str) -> bool:
         return self.datasets is None or dataset in self.datasets

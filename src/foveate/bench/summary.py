@@ -32,15 +32,17 @@ def taken(supervision: str) -> str:
 def summary_table(studies: Sequence[tuple[Spec, Sequence[Record]]]) -> str:
     """The Markdown table of all datasets that their spec marks ``summary``; empty when none has results.
 
-    A row for every method, by what it learns from; a column for every dataset with the metric of its study: the mean
-    over seeds with Student's 95 % interval. The hours are of all trials of the method, on all seeds of these datasets.
+    A row for every method that is not left out of it, by what it learns from; a column for every dataset with the
+    metric of its study: the mean over seeds with Student's 95 % interval. The hours are of all trials of the method, on
+    all seeds of these datasets.
     """
     columns, cells, hours = list[str](), dict[tuple[str, str], dict[str, str]](), dict[tuple[str, str], float]()
     for spec, records in studies:
         for dataset in (label for label, data in spec.sets().items() if data.summary):
-            mine, metric = [r for r in records if r.dataset == dataset], spec.metric_of(dataset)
+            metric, shown = spec.metric_of(dataset), [m for m, method in spec.methods.items() if method.summary]
+            mine = [r for r in records if r.dataset == dataset and r.method in shown]
             column = f"{spec.name}, {dataset}: {described(metric).title}"
-            for line in (line for line in lines(mine, list(spec.methods)) if line.known(metric)):
+            for line in (line for line in lines(mine, shown) if line.known(metric)):
                 row = taken(line.supervision), line.method
                 cells.setdefault(row, {})[column] = _cell(line, metric)
                 hours[row] = hours.get(row, 0.0) + sum(r.seconds for r in mine if r.method == line.method) / 3600
