@@ -3,8 +3,8 @@
 - ``{mean STUDY/DATASET: METHOD}`` is the mean over seeds of the study's metric; ``{seeds STUDY/DATASET: METHOD}`` gives
   every seed, as ``72 / 62 / 72``. Another metric may follow after ``|``: ``{mean ifam/critters: IFAM K=4 | miou}``.
   ``METHOD or METHOD`` takes on every seed the one that validation prefers.
-- ``{order STUDY/DATASET: A > B}`` is a sentence on two methods that says what the interval allows; it takes another
-  metric, too.
+- ``{order STUDY/DATASET: A > B}`` is a sentence on two methods that says what the interval allows. The spec must ask
+  for it, except in another metric than the study's, which the text must then call an afterthought.
 - ``results/FILE`` in place of ``STUDY/DATASET`` reads ``FILE.csv`` of the folder ``results`` beside the records, which
   studies with a script of their own write; orders take any two methods there, and their interval is over seeds alone.
 """
@@ -51,7 +51,8 @@ class Quoted:
         what = " ".join(what.split())
         try:
             if kind == "order":
-                self._check_asked(study, dataset, what)
+                if metric is None:
+                    self._check_asked(study, dataset, what)
                 return self.order(study, dataset, what, metric).sentence()
             values, metric = self._values(study, dataset, what, metric)
         except FoveateError as error:
