@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -81,3 +82,24 @@ def test_retired_rows_are_named_so() -> None:
         gone = [m for m in modules if not (ROOT / f"{m.replace('.', '/')}.py").exists()]
         assert path.stem.startswith("retired-") == bool(gone), f"{path.name}: {gone}"
     assert "retired-*.csv" in NOTES.read_text(encoding="utf-8")
+
+
+def _git(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True)
+
+
+def test_protocols_are_older_than_their_records() -> None:
+    """What a study asks was committed before the first of its records was made, by the history itself."""
+    if _git("rev-parse", "--is-shallow-repository").stdout.strip() != "false":
+        pytest.skip("the whole history is not here")
+    page = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
+    studies = [path for path in STUDIES if f"\n## {path.stem}\n" in page]
+    assert len(studies) >= 6
+    for path in studies:
+        written = _git(
+            "log", "--reverse", "--format=%h", f"-S## {path.stem}\n", "--", "docs/protocol.md"
+        ).stdout.split()
+        assert written, f"{path.stem} has no protocol in the history"
+        for commit in {record.commit for record in read_csv(path)}:
+            older = _git("merge-base", "--is-ancestor", written[0], commit)
+            assert older.returncode == 0, f"{path.stem}: {commit} does not come after {written[0]} {older.stderr}"
