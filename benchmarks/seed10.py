@@ -108,8 +108,11 @@ def table(rows: Sequence[dict[str, str]]) -> str:
         if parts:
             shown.append(f"{100 * float(row['miou']):.1f}" if row["miou"] else "–")
         if epochs:
-            last = (json.loads(row["epochs"]) if row["epochs"] else [])[-1:]
-            shown.append("–" if not last else ", ".join(f"{100 * last[0][k]:.1f}" for k in ("average", "majority")))
+            last = json.loads(row["epochs"])[-1] if row["epochs"] else {}
+            known = [
+                f"{100 * last[k]:.1f}" for k in ("average", "majority") if k in last
+            ]  # none where val was not asked
+            shown.append(", ".join(known) or "–")
         tried = ", ".join(f"{k} {json.dumps(v)}" for k, v in json.loads(row["tried"]).items())
         lines.append([row["method"], tried.replace('"', "") or "as the spec has it", *shown])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"

@@ -63,8 +63,8 @@ def measured(system: str) -> str:
         return "*Not measured in our studies.*"
     head = "| study | row | worst group | average | worst group of the plain classifier | seeds |"
     note = (
-        "Test accuracy in percent, mean ± standard deviation over seeds; made from `benchmarks/records`. Figures in the "
-        "text above are paired differences in points, with their 95 % intervals over seeds."
+        "Test accuracy in percent, mean ± standard deviation over seeds; made from `benchmarks/records`. Figures in "
+        "the text above are paired differences in points, with their 95 % intervals over seeds."
     )
     return "\n".join([head, "|---|---|---|---|---|---|", *rows, "", note])
 

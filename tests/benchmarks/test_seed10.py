@@ -66,6 +66,24 @@ def test_rows_are_of_val_and_not_made_twice(
     assert seed10.read_rows(out) == rows
 
 
+def test_a_row_of_what_val_was_not_asked_about_has_no_last_epoch() -> None:
+    figures = dict.fromkeys(seed10.SHOWN, "0.5")
+    asked = json.dumps([{"average": 0.25, "majority": 0.75}])
+    row = {**figures, "method": "base", "tried": '{"lr": 0.01}', "miou": "", "epochs": json.dumps([{}])}
+    lines = seed10.table([row, {**row, "epochs": asked}]).splitlines()
+    assert lines[0].endswith("| average and majority after the last epoch |")
+    assert lines[2] == "| base | lr 0.01 | 50.0 | 50.0 | 50.0 | 50.0 | – |"
+    assert lines[3].endswith("| 25.0, 75.0 |")
+
+
+def test_figures_on_the_page_are_of_rows() -> None:
+    """Outside of the tables that are made, the protocol types no result."""
+    page = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
+    for study in seed10.re.findall(r"<!-- seed-10 ([\w-]+) -->", page):
+        page = seed10.re.sub(seed10.MARKED.format(study=study), "", page, flags=seed10.re.S)
+    assert not seed10.re.findall(r"(?<![\w.])\d\d\.\d\b", page)
+
+
 def test_the_protocols_tables_are_the_rows() -> None:
     """Figures of seed 10 that were tried with the command stand on the page as they are recorded."""
     page = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
