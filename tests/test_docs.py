@@ -179,6 +179,13 @@ def test_examples_of_the_site_builder(module: str) -> None:
     assert failed == 0
 
 
+def test_no_page_stands_twice_in_the_navigation() -> None:
+    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
+    pages = re.findall(r"([\w./-]+\.md)\s*$", nav, flags=re.M)
+    assert len(pages) > 40
+    assert sorted({page for page in pages if pages.count(page) > 1}) == []
+
+
 @pytest.mark.gate
 def test_the_site_builds_and_asks_for_nothing(tmp_path: Path) -> None:
     """Strictly: a dead link or a missing reference ends the build. No page loads anything from another host."""
