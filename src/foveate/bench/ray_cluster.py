@@ -6,6 +6,7 @@ import contextlib
 import os
 import socket
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -160,19 +161,24 @@ class RaySpread(_OnCluster):
         options = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": 3, "scheduling_strategy": "SPREAD"}
         task = ray.remote(**options)(_ray_part)
         sent = ray.put(extraction)  # once, not with every task
-        waiting = [task.remote(sent, str(root), chosen, os.getcwd(), threads) for chosen in ranges]
-        try:
-            for part in waiting:
-                try:
-                    yield ray.get(part)
-                except ray.exceptions.RayTaskError as error:
-                    if isinstance(error.cause, FoveateError):
-                        raise error.cause from None
-                    raise
-        finally:  # after an error here, nobody waits for the rest
-            for part in waiting:
-                with contextlib.suppress(Exception):
-                    ray.cancel(part)
+        left, waiting = deque(ranges), deque[Any]()
+        # Only so many parts are sent that no node stands still: after an error here the rest is never begun. Nothing is
+        # cancelled: Ray ends the caller's process when a task finishes while it is being cancelled.
+        while left or waiting:
+            while left and len(waiting) < self._at_once(cpus, gpus):
+                waiting.append(task.remote(sent, str(root), left.popleft(), os.getcwd(), threads))
+            try:
+                yield ray.get(waiting.popleft())
+            except ray.exceptions.RayTaskError as error:
+                if isinstance(error.cause, FoveateError):
+                    raise error.cause from None
+                raise
+
+    def _at_once(self, cpus: int, gpus: int) -> int:
+        """Twice as many parts as the nodes that are there now can compute at a time."""
+        nodes = [n["Resources"] for n in self.ray.nodes() if n["Alive"]]
+        room = [int(n.get("GPU", 0)) // gpus if gpus else int(n.get("CPU", 0)) // cpus for n in nodes]
+        return 2 * max(sum(room), 1)
 
     def _largest(self, what: str) -> float:
         return max((n["Resources"].get(what, 0.0) for n in self.ray.nodes() if n["Alive"]), default=0.0)
