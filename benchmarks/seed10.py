@@ -109,10 +109,8 @@ def table(rows: Sequence[dict[str, str]]) -> str:
             shown.append(f"{100 * float(row['miou']):.1f}" if row["miou"] else "–")
         if epochs:
             last = json.loads(row["epochs"])[-1] if row["epochs"] else {}
-            known = [
-                f"{100 * last[k]:.1f}" for k in ("average", "majority") if k in last
-            ]  # none where val was not asked
-            shown.append(", ".join(known) or "–")
+            known = [f"{100 * last[k]:.1f}" for k in ("average", "majority") if k in last]
+            shown.append(", ".join(known) or "–")  # val was not asked where the last epoch is kept anyway
         tried = ", ".join(f"{k} {json.dumps(v)}" for k, v in json.loads(row["tried"]).items())
         lines.append([row["method"], tried.replace('"', "") or "as the spec has it", *shown])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
